@@ -9,14 +9,14 @@ PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 pyt
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool demo-swift \
 	test-adapters test-tier wheel test-release
-NIGHTLY = mutants stress sanitizers histories fuzz bench
+NIGHTLY = mutants stress sanitizers histories fuzz bench test-wheel-arm64
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers histories fuzz bench bench-quick bench-pauses bench-python bench-swift \
-	bench-program test-tool test-packages test-arm64 test-musl test-models test-servers test-adapters test-tier \
-	test-release cache-tests clean
+	bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
+	test-adapters test-tier test-release cache-tests clean
 
-all: setup ## builds build/libshale.so and build/libshale.a; installs what is missing, as every target does
+all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
 	cmake -S . -B $(BUILD) -G Ninja
 	cmake --build $(BUILD)
 
@@ -26,53 +26,54 @@ help: ## prints this list
 setup:
 	@Scripts/setup $(PACKAGES)
 
-demo: all ## runs the main job on this machine's real data
+demo: all ## runs three programs in C, Python and Swift on one cache, with this machine's data
 	Examples/Demo/run
 
-demo-swift: ## runs a news reader in Swift and its server, killed and restarted on the way
+demo-swift: ## runs a news reader in Swift and its server, which it kills and restarts
 	@Scripts/setup git gzip liblz4-dev zlib1g-dev
 	swift build -c release --package-path Examples/NewsReader --scratch-path $(abspath $(NEWS)) --product NewsReader
 	$(NEWS)/release/NewsReader demo
 
-## Checks: four lanes, each longer than the one before
+## Checks: four lanes, each longer than the previous one
 
 check: setup ## before each commit: one variant of the library, the quick tests in C and Python; five minutes at most
 	cmake -S . -B $(DEV) -G Ninja -DSHALE_ONE_VARIANT=ON
 	cmake --build $(DEV)
 	Scripts/test --quick $(DEV)
 
-test: all ## every promise of the library in C, Swift and Python; 20 minutes at most
+test: all ## all tests of the library in C, Swift and Python; 20 minutes at most
 	Scripts/test $(BUILD)
 
-ci: ## what continuous integration runs: lint, the tests, changed mutants, and all that is published; an hour at most
+ci: ## continuous integration: lint, the tests, changed mutants, and everything that is published; an hour at most
 	Scripts/lane $(CI)
 
-nightly: ## what has no end: all mutants, stress, long histories, fuzzing, benchmarks; some six hours
+nightly: ## all mutants, stress, long histories, fuzzing, benchmarks; about six hours
 	Scripts/lane $(NIGHTLY)
 
-## Parts of them
+## Parts of the lanes
 
-lint: ## formatters, linters, the layers of the core, the mutants' texts; Scripts/lint --fix formats first
+lint: ## formatters, linters, layers of the core, texts of mutants; Scripts/lint --fix formats first
 	@Scripts/setup python3 python3-venv liblz4-dev libxxhash-dev
 	Scripts/lint
 
-mutants: setup ## breaks the engine on purpose in each known way, and expects the tests to notice
+mutants: setup ## breaks the engine in each known way and checks that a test fails
 	Tests/Mutants/run
 
-mutants-changed: setup ## the same in what differs from BASE, and in 20 more places; ten minutes of two cores at most
+mutants-changed: setup ## the same for the differences from BASE and for 20 other mutants; ten minutes of two cores at most
 	Tests/Mutants/run --changed $(or $(BASE),HEAD~10)
 
-stress: all ## kills, power cuts, faults and damaged files; SECONDS=600 for each part
+stress: all ## kills, power failures, faults and damaged files; SECONDS=600 for each part
 	Scripts/stress $(BUILD) $(SECONDS)
 
 sanitizers: all ## `stress` under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer; SECONDS=600
 	Scripts/sanitize thread $(BUILD) $(or $(SECONDS),600)
 	Scripts/sanitize address $(BUILD) $(or $(SECONDS),600)
 
-histories: all ## long histories of the near tier, and long runs beside the model in Swift
+histories: all ## long histories of the near tier and of failing loads in Python, and long model tests in Swift
 	@Scripts/setup redis-server memcached
 	SHALE_MODEL_OPERATIONS=20000 SHALE_MODEL_SEED=$$(date +%s) swift test --filter ModelTests
-	Scripts/test-tier --build $(BUILD) --runs 100
+	Scripts/test-tier --build $(BUILD) --runs 300
+	Scripts/load-histories $(BUILD) $(SECONDS)
 
 fuzz: setup ## the fuzz targets; SECONDS=60 for each
 	Tests/Fuzz/run $(SECONDS)
@@ -83,16 +84,20 @@ test-tool: tool ## tests the tool `shale`
 	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
 	SHALE_TOOL=$(abspath $(BUILD))/tool/shale $(BUILD)/venv-tool/bin/python -m pytest -q Tools/Tests
 
-test-packages: packages ## installs, uses and removes Debian's packages in a root of their own; checks the binary interface
+test-packages: packages ## installs, uses and removes Debian's packages in a separate root; checks the binary interface
 	@Scripts/setup debootstrap abigail-tools
 	Tests/Packages/abi $(DEBIAN)/libshale.so
 	Tests/Packages/run $(DEBIAN)
 
-test-arm64: arm64 setup ## tests the library for arm64 by qemu's user mode
+test-arm64: arm64 setup ## tests the library for arm64 in qemu's user mode
 	@Scripts/setup qemu-user
 	cmake -S . -B $(BUILD) -G Ninja
 	cmake --build $(BUILD) --target shale_static
 	Tests/Arm64/run $(BUILD) $(ARM64)
+
+test-wheel-arm64: arm64 ## builds a Python wheel for arm64, and tests it in qemu's user mode
+	@Scripts/setup debootstrap qemu-user python3 python3-venv
+	Scripts/wheel --arm64 $(ARM64)
 
 test-musl: musl setup ## tests the library for musl on this machine
 	@Scripts/setup python3 python3-venv
@@ -100,22 +105,22 @@ test-musl: musl setup ## tests the library for musl on this machine
 	cmake --build $(BUILD) --target shale_static
 	Tests/Musl/run $(BUILD) $(MUSL)
 
-test-models: ## checks models of the protocols without locks, with spin
+test-models: ## checks models of the lock-free protocols with spin
 	@Scripts/setup gcc spin
 	Tests/Models/run
 
-test-servers: ## tests the Swift package for servers
+test-servers: ## tests the Swift products for servers
 	@Scripts/setup git liblz4-dev libxxhash-dev
 	swift test --package-path Servers
 
-test-adapters: all ## runs other projects' tests on the Python adapters for them, which it fetches
+test-adapters: all ## downloads other projects' tests and runs them on the Python adapters
 	Scripts/test-adapters --build $(BUILD)
 
-test-tier: all ## tests the near tier of Python with Redis and memcached, which it starts
+test-tier: all ## starts Redis and memcached and tests the near tier of Python with them
 	@Scripts/setup redis-server memcached
 	Scripts/test-tier --build $(BUILD)
 
-test-release: ## makes a release twice and compares the bytes
+test-release: ## builds a release twice and compares the bytes
 	@Scripts/setup git make python3 python3-venv musl-tools pkg-config
 	Tests/Release/run $(BUILD)-release
 
@@ -124,13 +129,13 @@ cache-tests: ## runs a checkout of github.com/http-tests/cache-tests, DIR=…, a
 	swift build --package-path Servers --product CacheProxy
 	Servers/Scripts/cache-tests Servers/.build/debug/CacheProxy $(DIR)
 
-## What is published
+## Published files
 
-tool: ## builds the tool `shale` as one file, build/tool/shale
+tool: ## builds the tool `shale`, one file, build/tool/shale
 	@Scripts/setup git gcc g++ binutils liblz4-dev libxxhash-dev
 	Tools/build $(BUILD)/tool
 
-packages: ## builds packages for Debian into build-packages
+packages: ## builds packages for Debian in build-packages
 	@Scripts/setup $(PACKAGES) git binutils dpkg-dev
 	cmake -S . -B $(DEBIAN) -G Ninja -DCMAKE_INSTALL_PREFIX=/usr -DSHALE_PACKAGES=ON -DBUILD_TESTING=OFF \
 		-DSHALE_TOOL_FOLDER=$(abspath $(BUILD))/tool
@@ -138,26 +143,26 @@ packages: ## builds packages for Debian into build-packages
 	rm -f $(DEBIAN)/*.deb
 	cd $(DEBIAN) && cpack -G DEB
 
-arm64: ## builds the library for Linux on arm64 into build-arm64
+arm64: ## builds the library for Linux on arm64 in build-arm64
 	@Scripts/setup cmake ninja-build gcc gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	Scripts/arm64-libraries $(ARM64)/libraries
 	cmake -S . -B $(ARM64) -G Ninja --toolchain CMake/arm64.cmake -DSHALE_ARM64_LIBRARIES=$(abspath $(ARM64))/libraries
 	cmake --build $(ARM64) --target shale shale_static
 
-musl: ## builds the library for musl into build-musl
+musl: ## builds the library for musl in build-musl
 	@Scripts/setup cmake ninja-build gcc binutils musl-tools liblz4-dev libxxhash-dev
 	cmake -S . -B $(MUSL) -G Ninja --toolchain CMake/musl.cmake
 	cmake --build $(MUSL) --target shale shale_static
 
-wheel: all ## makes the Python package's wheels and sdist, and tests each in an empty environment
+wheel: all ## builds the Python package's wheels and sdist, and tests each in an empty environment
 	Scripts/wheel $(BUILD)
 
-release: ## makes what is published of the last commit, with checksums, into dist
+release: ## builds all published files of the last commit, with checksums, in dist
 	@Scripts/setup git make python3 python3-venv musl-tools
 	Scripts/release
 
-# A link that leads nowhere is an error.
-documentation: setup ## writes the Swift products' documentation into build/documentation
+# --warnings-as-errors: a dead link is an error.
+documentation: setup ## builds the Swift products' documentation in build/documentation
 	mkdir -p $(BUILD)/documentation
 	for product in ShaleCore Shale ShaleAdapters; do \
 		SHALE_DOCUMENTATION=1 swift package --scratch-path .build-documentation --allow-writing-to-directory $(BUILD)/documentation \
@@ -166,18 +171,20 @@ documentation: setup ## writes the Swift products' documentation into build/docu
 
 ## Measurements
 
-bench: bench-program ## what the README shows, beside other stores: two hours
-	$(BENCH)/Benchmarks/bench --json Benchmarks/results/native.json
+bench: bench-program ## the README's figures, with other stores for comparison: two hours
+	$(BENCH)/Benchmarks/bench --json $(BENCH)/results/native.json
+	Benchmarks/report/merge $(BENCH)/results/native.json > Benchmarks/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/charts Benchmarks/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/figures Benchmarks/results/native.json
 
-bench-quick: bench-program ## the same in a few minutes, roughly
+bench-quick: bench-program ## the same in a few minutes, less accurate
 	$(BENCH)/Benchmarks/bench --quick --json $(BENCH)/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/charts $(BENCH)/results/native.json
 	$(BENCH)/venv/bin/python Benchmarks/report/figures $(BENCH)/results/native.json
 
-bench-pauses: bench-program ## the longest sets over minutes, beside other stores: twenty minutes; OPTIONS="--seconds 10"
-	$(BENCH)/Benchmarks/pauses --directory $(BENCH) --output Benchmarks/results/pauses.json $(OPTIONS)
+bench-pauses: bench-program ## the longest set calls over minutes, also of other stores: twenty minutes; OPTIONS="--seconds 10"
+	$(BENCH)/Benchmarks/pauses --directory $(BENCH) --output $(BENCH)/results/pauses.json $(OPTIONS)
+	Benchmarks/report/merge $(BENCH)/results/pauses.json > Benchmarks/results/pauses.json
 	$(BENCH)/venv/bin/python Benchmarks/report/pauses Benchmarks/results/pauses.json
 
 bench-python: bench-program ## the Python binding; OPTIONS=--quick for a short run
@@ -186,13 +193,13 @@ bench-python: bench-program ## the Python binding; OPTIONS=--quick for a short r
 		Benchmarks/python/bench.py --floor $(BENCH)/Benchmarks/python_floor.so \
 		--json Benchmarks/results/python.json $(OPTIONS)
 
-bench-swift: ## the Swift interface: five minutes after the build
+bench-swift: ## the Swift interface: five minutes plus the build
 	@Scripts/setup git liblz4-dev libsqlite3-dev python3
 	swift package --package-path Benchmarks/swift --scratch-path $(abspath $(BENCH)-swift) --allow-writing-to-directory $(abspath $(BENCH)-swift) \
 		benchmark --format jmh --path $(abspath $(BENCH)-swift) --no-progress
 	Benchmarks/swift/report $(BENCH)-swift/Current_run.jmh.json Benchmarks/results/swift.json
 
-# A store that is not installed is left out of the comparison: the program names it.
+# The program names the stores that are not installed, and omits them from the comparison.
 bench-program: setup
 	-@Scripts/setup $(PEERS)
 	cmake -S . -B $(BENCH) -G Ninja -DSHALE_BENCHMARKS=ON -DBUILD_TESTING=OFF

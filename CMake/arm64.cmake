@@ -1,4 +1,4 @@
-# Toolchain file: builds for Linux on arm64 by Debian's cross compiler, and runs tests by qemu's user mode.
+# Toolchain file: builds for Linux on arm64 with Debian's cross compiler, and runs tests in qemu's user mode.
 #
 #   Scripts/arm64-libraries build-arm64/libraries
 #   cmake -S . -B build-arm64 -G Ninja --toolchain CMake/arm64.cmake -DSHALE_ARM64_LIBRARIES=$PWD/build-arm64/libraries
@@ -10,15 +10,15 @@ set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(SHALE_PARTIAL_LINKER aarch64-linux-gnu-ld.bfd CACHE STRING "")
 set(SHALE_OBJCOPY aarch64-linux-gnu-objcopy CACHE STRING "")
 
-# Swift's libraries for this system are not there, and Embedded Swift needs none: to Swift there is no system at all.
-# Its importer of C knows better.
+# Embedded Swift needs no libraries, and the toolchain has none for this system: Swift compiles for a bare-metal target.
+# Only its C importer gets the real one.
 set(CMAKE_Swift_COMPILER_TARGET aarch64-none-none-elf)
 set(CMAKE_Swift_FLAGS_INIT
     "-Xfrontend -clang-target -Xfrontend aarch64-unknown-linux-gnu -Xcc -isystem -Xcc /usr/aarch64-linux-gnu/include")
-set(CMAKE_Swift_COMPILER_WORKS TRUE) # what it links to try would need them
+set(CMAKE_Swift_COMPILER_WORKS TRUE) # CMake's check would link those libraries
 
-# Without these, what is found is this machine's.
-set(SHALE_ARM64_LIBRARIES "" CACHE PATH "What Scripts/arm64-libraries has unpacked")
+# Without these, CMake would find the libraries of the build machine.
+set(SHALE_ARM64_LIBRARIES "" CACHE PATH "The folder that Scripts/arm64-libraries has filled")
 list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES SHALE_ARM64_LIBRARIES)
 set(CMAKE_FIND_ROOT_PATH ${SHALE_ARM64_LIBRARIES} /usr/aarch64-linux-gnu)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)

@@ -1,5 +1,5 @@
-/* shale.hpp - the interface of shale.h for C++17 and later: handles that close themselves, views of bytes, results in
- * place of exceptions. Header only: link libshale as from C.
+/* shale.hpp - shale.h for C++17 and later: RAII handles, views of bytes, results instead of exceptions. Header only:
+ * link libshale as from C.
  *
  *     auto cache = shale::Cache::open("/var/cache/app");
  *     if (!cache)
@@ -11,13 +11,12 @@
  *     if (auto found = cache->get("key"); found && *found)
  *         std::cout << (*found)->text();
  *
- * shale.h says what each call promises, when it fails, and what holds across threads, processes and fork(); here is only
- * what differs:
- *   - Errors are in the Result. Misses and conditions that do not hold are no errors.
- *   - Nothing here throws. Memory for the strings and vectors that it returns comes from the standard allocator, which
- *     throws or, with -fno-exceptions, ends the program; the engine itself answers Errc::memory.
- *   - Handles can be moved and not copied. A call on one that was moved from, or closed, answers Errc::invalid.
- *   - A handle must outlive the leases and cursors that were made of it, also when it has been moved.
+ * shale.h documents each call, its errors, and the rules for threads, processes and fork(). This header differs in:
+ *   - Errors are in the Result. Misses and failed conditions are not errors.
+ *   - No function throws. The standard allocator provides the strings and vectors that functions return; it throws or,
+ *     with -fno-exceptions, ends the program. The engine itself returns Errc::memory.
+ *   - Handles can be moved, not copied. A call on a moved-from or closed handle returns Errc::invalid.
+ *   - A handle must outlive its leases and cursors, even after it was moved.
  */
 #ifndef SHALE_HPP
 #define SHALE_HPP
@@ -43,7 +42,7 @@
 
 namespace shale {
 
-/* The errors of shale.h, by its numbers. A later library may answer others. */
+/* The errors of shale.h, with its numbers. A later library may return others. */
 enum class Errc : std::int32_t {
     invalid = SHALE_E_INVALID,
     too_large = SHALE_E_TOO_LARGE,
@@ -82,7 +81,7 @@ class Error {
     std::string message_;
 };
 
-/* A value, or the error that came in its place. Asking for the one that is not there ends the program. */
+/* A value or an error. Reading the absent one ends the program. */
 template <class T> class [[nodiscard]] Result {
   public:
     Result(T value) : held_(std::in_place_index<0>, std::move(value)) {
@@ -154,7 +153,7 @@ template <> class [[nodiscard]] Result<void> {
     std::optional<Error> error_;
 };
 
-/* A view of somebody else's bytes: a key, a value, a tag. Text is taken without its final 0. */
+/* A view of bytes: a key, a value, a tag. A C string is taken without its terminating 0. */
 class Bytes {
   public:
     constexpr Bytes() noexcept = default;
@@ -181,7 +180,7 @@ class Bytes {
     std::size_t size_ = 0;
 };
 
-/* How long: any duration of std::chrono, in whole milliseconds; less than one counts as one, zero as none(). */
+/* An age: any duration of std::chrono, in whole milliseconds; less than one counts as one, zero as none(). */
 class Age {
   public:
     /* The cache's default. */
@@ -224,9 +223,9 @@ enum class Compression : std::int32_t {
     none = SHALE_COMPRESSION_NONE,
 };
 
-enum class Eviction : std::int32_t { lru = SHALE_EVICTION_LRU, adaptive = SHALE_EVICTION_ADAPTIVE };
+enum class Eviction : std::int32_t { lru = SHALE_EVICTION_LRU, clock = SHALE_EVICTION_CLOCK };
 
-/* shale_options: 0 and Age() are its defaults. */
+/* shale_options; 0 and Age() select the defaults. */
 struct Options {
     std::uint64_t capacity = 0;
     std::uint64_t max_entries = 0;
@@ -251,7 +250,7 @@ struct Options {
     std::uint64_t reserve_capacity = 0;
 };
 
-/* The right to store what was loaded only if nothing has happened to the key since; see shale_lease. */
+/* A fencing token: a set with it stores the value only if the key has not changed since; see shale_lease. */
 struct Fence {
     std::uint64_t token = 0;
 };
@@ -265,7 +264,7 @@ struct SetOptions {
     bool if_absent = false;
     bool if_present = false;
     std::optional<std::uint64_t> if_version;
-    std::optional<Fence> if_untouched;
+    std::optional<Fence> if_unchanged;
     bool pinned = false;
     bool uncompressed = false;
 };
@@ -284,8 +283,8 @@ constexpr Read operator|(Read a, Read b) noexcept {
 
 enum class Found { miss, fresh, stale };
 
-/* A value that was read, with what is known of it. Its buffer is used again by later reads into it; views of it hold
- * until then. After Read::info the value's bytes are not there, and size() alone is known. */
+/* A value that was read, and its metadata. Later reads into it reuse its buffer; views of it are valid until then.
+ * After Read::info only size() is set, not the bytes. */
 class Value {
   public:
     Value() noexcept = default;
@@ -373,7 +372,7 @@ inline Result<void> done(shale_status status) {
         return Error(status);
     return {};
 }
-/* What a call has answered, unless it failed. */
+/* The status of a call that did not fail. */
 template <class T> Result<T> given(shale_status status, T value) {
     if (status < 0)
         return Error(status);
@@ -386,7 +385,7 @@ inline Result<bool> answer(shale_status status) {
 inline Found found(shale_status status) {
     return status == SHALE_OK ? Found::fresh : status == SHALE_STALE ? Found::stale : Found::miss;
 }
-/* The options as shale.h has them, with what they point to. */
+/* The options in the form of shale.h, with the memory that they point to. */
 struct RawSetOptions {
     std::vector<shale_bytes> tags;
     shale_set_options raw{};
@@ -395,11 +394,11 @@ struct RawSetOptions {
         raw.struct_size = sizeof raw;
         raw.flags = (options.if_absent ? SHALE_SET_IF_ABSENT : 0) | (options.if_present ? SHALE_SET_IF_PRESENT : 0) |
                     (options.if_version ? SHALE_SET_IF_VERSION : 0) |
-                    (options.if_untouched ? SHALE_SET_IF_UNTOUCHED : 0) | (options.pinned ? SHALE_SET_PINNED : 0) |
+                    (options.if_unchanged ? SHALE_SET_IF_UNCHANGED : 0) | (options.pinned ? SHALE_SET_PINNED : 0) |
                     (options.uncompressed ? SHALE_SET_UNCOMPRESSED : 0);
         raw.max_age_ms = options.max_age.milliseconds();
         raw.stale_ms = options.stale_for.milliseconds();
-        raw.version = options.if_untouched ? options.if_untouched->token : options.if_version.value_or(0);
+        raw.version = options.if_unchanged ? options.if_unchanged->token : options.if_version.value_or(0);
         raw.meta = options.meta.data();
         raw.meta_size = options.meta.size();
         raw.tags = tags.data();
@@ -451,7 +450,7 @@ class Cursor {
     Value key_, value_;
 };
 
-/* The right to load a key: given back when this goes. */
+/* A lease for loading a key; its destructor releases it. */
 class Lease {
   public:
     Lease(Lease &&other) noexcept
@@ -469,7 +468,7 @@ class Lease {
             shale_release(cache_, key_.data(), key_.size(), token_);
     }
 
-    /* For SetOptions::if_untouched. */
+    /* For SetOptions::if_unchanged. */
     Fence fence() const noexcept {
         return {token_};
     }
@@ -488,7 +487,7 @@ class Lease {
     std::uint64_t token_;
 };
 
-/* shale_lease_options; nothing is its default. */
+/* shale_lease_options; absent values select the defaults. */
 struct LeaseOptions {
     Read flags = Read::normal;
     std::optional<std::chrono::milliseconds> time;
@@ -497,7 +496,7 @@ struct LeaseOptions {
     bool recorded = false; /* SHALE_LEASE_RECORDED */
 };
 
-/* What a read that may have to load has found. */
+/* The result of a read that may have to load. */
 struct Loading {
     Found found = Found::miss;
     Value value;
@@ -506,8 +505,7 @@ struct Loading {
     bool unrecorded = false; /* with LeaseOptions::recorded: none was given, as it could not be recorded */
 };
 
-/* An open cache. Every method may be called from any thread; moving, closing and destroying it may not, while others
- * use it. */
+/* An open cache. Any thread may call any method, but no thread may move, close or destroy it while others use it. */
 class Cache {
   public:
     /* Opens the cache in a directory, creating it unless Options::must_exist is set. */
@@ -626,7 +624,7 @@ class Cache {
     /* False too where something has happened to the key since. */
     Result<bool> touch(Bytes key, Age max_age, Fence fence) {
         return detail::answer(
-            shale_touch_untouched(cache_, key.data(), key.size(), max_age.milliseconds(), fence.token));
+            shale_touch_unchanged(cache_, key.data(), key.size(), max_age.milliseconds(), fence.token));
     }
     /* The sum. */
     Result<std::int64_t> increment(Bytes key, std::int64_t delta = 1, std::int64_t initial = 0) {

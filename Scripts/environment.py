@@ -1,4 +1,4 @@
-"""Environments of Python's for tools that the project does not bring along."""
+"""Python environments for tools that are not part of the repository."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def environment(folder: Path, requirements: Path) -> Path:
-    """The Python of one that has what a file of requirements names; it is made anew where that has changed."""
+    """Returns the Python of an environment with these requirements; creates it again if the file has changed."""
     python = folder / "bin" / "python"
     installed = folder / requirements.name
     if not installed.is_file() or installed.read_bytes() != requirements.read_bytes():

@@ -1,4 +1,4 @@
-"""What both runners of tests need: a test that hangs ends whole."""
+"""Ends a test together with all its processes."""
 
 import os
 import signal
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def end_session(session: int) -> None:
-    """Ends every process of a session, also one that a test left behind in a process group of its own."""
+    """Kills every process of a session, including those in other process groups."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(stat.read_text().rpartition(")")[2].split()[3]) == session:
                 os.kill(int(stat.parent.name), signal.SIGKILL)
         except (OSError, ValueError):
-            pass  # it has ended meanwhile
+            pass  # the process has ended

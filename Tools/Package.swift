@@ -1,8 +1,8 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// Beside the main package, so that what the tool depends on never reaches those who use the cache alone.
-// `make tool` builds it as one file; `swift build --package-path Tools` as one that needs liblz4 and Swift's libraries.
+// A package of its own, so that users of the library do not depend on argument-parser. `make tool` builds a
+// self-contained executable; that of `swift build --package-path Tools` needs liblz4 and Swift's libraries.
 let package = Package(
     name: "shale-tools",
     products: [.executable(name: "shale", targets: ["ShaleTool"])],
@@ -11,7 +11,7 @@ let package = Package(
         .package(url: "https://github.com/apple/swift-argument-parser.git", from: "1.5.0"),
     ],
     targets: [
-        // What Swift does not see by itself.
+        // C functions that Swift cannot import.
         .target(name: "CTool"),
         .executableTarget(
             name: "ShaleTool",

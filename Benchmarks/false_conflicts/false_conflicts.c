@@ -1,10 +1,10 @@
-/* How often a load is told of a change of its key that never was (processes.md, "Leases and fenced sets").
+/* Counts fenced sets that are refused although their key has not changed (processes.md, "Leases and fenced sets").
  *
  *     false_conflicts [SECONDS [REMOVALS_A_SECOND [CAPACITY_MIB]]]       60, 1000, 256
  *
- * One thread sets keys as fast as it can, one removes others at the given rate, and loads begin all the while that take a
- * second each: they ask for a key that nobody touches, and store it by a fenced set. Each that is refused is refused for
- * nothing. One shard, so that all removals meet in one table. */
+ * One thread sets keys as fast as it can, one removes others at the given rate, and loads of one second each begin all
+ * the time. No other thread changes the key that a load stores by a fenced set, so every refusal is false. There is
+ * one shard, so that all removals share one table. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <shale.h>
@@ -79,7 +79,7 @@ int main(int count, char **arguments) {
         if (ended < begun && now - loads[ended % most_loads].began >= load_us) {
             load *l = &loads[ended++ % most_loads];
             shale_set_options fenced = {
-                .struct_size = sizeof fenced, .flags = SHALE_SET_IF_UNTOUCHED, .version = l->token};
+                .struct_size = sizeof fenced, .flags = SHALE_SET_IF_UNCHANGED, .version = l->token};
             shale_status status = shale_set(cache, l->key, sizeof l->key, "loaded", 6, &fenced);
             demand(status);
             conflicts += status == SHALE_CONFLICT;

@@ -1,26 +1,23 @@
-/* Replays request traces through a memory-only cache that may hold 1, 5 and
- * 10 % of the trace's keys: get, and set after a miss. A cache of one shard
- * must then be exactly an LRU cache: each request is compared with one that is
- * written here, and the first that differs ends the program with status 1.
+/* Replays request traces through a memory-only cache that may hold 1, 5 and 10 % of the trace's keys: get, and set
+ * after a miss. A cache of one shard must then be exactly an LRU cache: each request is compared with a reference
+ * implementation below, and the first difference ends the program with status 1.
  *
- *     hit_ratio [--json FILE] TRACE...
- *     hit_ratio [--json FILE] --synthetic
+ *    hit_ratio [--json FILE] TRACE...
+ *    hit_ratio [--json FILE] --synthetic
  *
- * With --bytes the values have sizes, and the capacity is in bytes: for an ideal
- * LRU list, in which every byte can be used at once, and for Shale with either
- * policy of eviction. What is larger than a sixteenth of the capacity is not
- * stored.
+ * With --bytes the values have sizes, and the capacity is in bytes: for an ideal LRU list, in which every byte can
+ * be used at once, and for Shale with either policy of eviction. Values larger than a sixteenth of the capacity are
+ * not stored.
  *
- *     hit_ratio [--json FILE] --bytes [--sizes own|equal|lognormal] [--room LIST] TRACE...
+ *    hit_ratio [--json FILE] --bytes [--sizes own|equal|lognormal] [--room LIST] TRACE...
  *
- *     --sizes  own: the trace's, else 1 KiB; equal: 1 KiB; lognormal (unless told
- *              otherwise): by the key, median 1 KiB, sigma 1.4, 100 bytes to 64 KiB
- *     --room   capacities, separated by commas: percent of the bytes of all keys
- *              (5%), or bytes (4M, 64M, 1G); 1%,5%,10% unless told otherwise
+ *    --sizes  own: the trace's, or 1 KiB; equal: 1 KiB; lognormal (the default):
+ *             by the key, median 1 KiB, sigma 1.4, 100 bytes to 64 KiB
+ *    --room   capacities, separated by commas: percent of the bytes of all keys
+ *             (5%), or bytes (4M, 64M, 1G); the default is 1%,5%,10%
  *
- * Traces: NAME.u32 (a little-endian 32-bit key a request), NAME.ks (pairs of such a
- * key and a size, 0 where there is none) and NAME.txt (lines of "time key size"),
- * as they are or compressed by xz. Benchmarks/hit_ratio/synthetic writes five. */
+ * Traces: NAME.u32 (a little-endian 32-bit key a request), NAME.ks (pairs of such a key and a size, 0 if unknown)
+ * and NAME.txt (lines of "time key size"), plain or compressed by xz. Benchmarks/hit_ratio/synthetic writes five. */
 #define _POSIX_C_SOURCE 200809L
 
 #include <inttypes.h>
@@ -49,7 +46,7 @@ typedef struct {
     char name[64];
     uint32_t *keys;
     size_t requests, room;
-    uint32_t *sizes; /* of the keys' values, as first asked for; 0: not told */
+    uint32_t *sizes; /* of the keys' values, as first asked for; 0: unknown */
     uint32_t distinct;
     /* The numbers that keys have: an open-addressing table. */
     struct known {
@@ -200,7 +197,7 @@ static void put_first(lru *l, uint32_t key) {
     l->links[l->end].older = key;
 }
 
-/* Whether it was a hit; a miss is filled. */
+/* Returns whether it was a hit; fills a miss. */
 static bool lru_request(lru *l, uint32_t key) {
     bool hit = l->links[key].held;
     if (hit) {
@@ -223,7 +220,7 @@ static void require(shale_status status, const char *call) {
         fail(call, shale_last_error());
 }
 
-/* Whether it was a hit; a miss is filled. A value holds its key. */
+/* Returns whether it was a hit; fills a miss. A value holds its key. */
 static bool shale_request(shale_cache *cache, uint32_t key, shale_value *value) {
     shale_status status = shale_get(cache, &key, sizeof key, 0, value);
     require(status, "shale_get");
@@ -249,7 +246,7 @@ static shale_stats stats_of(shale_cache *cache) {
     return stats;
 }
 
-/* False, and says where, if one shard did something else than LRU. */
+/* False, with a message, if one shard deviates from LRU. */
 static bool replay(const trace *t, uint32_t percent, outcome *o) {
     uint32_t limit = (uint32_t)((uint64_t)t->distinct * percent / 100);
     *o = (outcome){.requests = t->requests, .distinct = t->distinct, .percent = percent, .limit = limit ? limit : 1};
@@ -257,7 +254,7 @@ static bool replay(const trace *t, uint32_t percent, outcome *o) {
     shale_options options = {
         .struct_size = sizeof options,
         .max_entries = o->limit,
-        .capacity = (64u << 20) + (uint64_t)o->limit * 256, /* never what evicts */
+        .capacity = (64u << 20) + (uint64_t)o->limit * 256, /* never evicts */
         .compression = SHALE_COMPRESSION_NONE,
     };
     shale_cache *cache;
@@ -295,7 +292,7 @@ enum { record_overhead = 64, key_size = 16 }; /* a record's header of 48 bytes, 
 
 typedef enum { own_sizes, equal_sizes, lognormal_sizes } sizes;
 
-/* How many bytes may be stored: so many, or, where that is 0, a percentage of those of all keys. */
+/* How many bytes may be stored: a number, or, if that is 0, a percentage of the bytes of all keys. */
 typedef struct {
     uint64_t bytes;
     double percent;
@@ -310,7 +307,7 @@ static uint32_t lognormal(uint32_t key) {
     return (uint32_t)(size < 100 ? 100 : size > 65536 ? 65536 : size);
 }
 
-/* From here on a trace knows the size of each value, at least that of the key in it. */
+/* Gives a trace the size of each value, at least that of the key in it. */
 static void set_sizes(trace *t, sizes how) {
     for (uint32_t key = 0; key < t->distinct; key++) {
         uint32_t own = how == own_sizes ? t->sizes[key] : 0;
@@ -328,8 +325,9 @@ typedef struct {
     size_t requests;
     double percent; /* of the bytes of all keys */
     uint64_t capacity, hits;
-    double copied, live, live_log; /* bytes for each byte that is set, once it is full; shares of the capacity, and of
-                                      the segments that the log has */
+    double copied, live, live_log; /* bytes for each byte that is set, once it is full; shares of the capacity, and
+                                    * of
+                                    *    the segments that the log has */
 } byte_outcome;
 
 static byte_outcome begin_bytes(const trace *t, room most, const char *policy) {
@@ -376,7 +374,7 @@ static byte_outcome replay_ideal(const trace *t, room most) {
 }
 
 static byte_outcome replay_bytes(const trace *t, room most, int32_t policy) {
-    byte_outcome o = begin_bytes(t, most, policy == SHALE_EVICTION_LRU ? "LRU" : "adaptive");
+    byte_outcome o = begin_bytes(t, most, policy == SHALE_EVICTION_LRU ? "LRU" : "clock");
     shale_options options = {.struct_size = sizeof options,
                              .capacity = o.capacity,
                              .eviction = policy,
@@ -540,7 +538,7 @@ static void compare_bytes(const char *json, char **paths, int count, sizes how, 
                 fail(at, "not a capacity; say for instance 5%,64M");
             outcomes[done] = replay_ideal(&t, most);
             print_bytes(&outcomes[done++]);
-            for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_ADAPTIVE; policy++) {
+            for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_CLOCK; policy++) {
                 outcomes[done] = replay_bytes(&t, most, policy);
                 print_bytes(&outcomes[done++]);
             }

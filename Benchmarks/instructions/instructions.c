@@ -1,8 +1,7 @@
-/* What the script `count` runs under callgrind, which counts inside the
- * function `measured` alone: it does one operation as often as `operations`
- * says. Everything else is preparation.
+/* The program that the script `count` runs under callgrind, which counts only inside the function `measured`: it
+ * does one operation `operations` times. Everything else is preparation.
  *
- *     instructions hit|miss|set|full|fenced|remove none|lz4|dictionary */
+ *    instructions hit|miss|set|full|fenced|remove none|lz4|dictionary */
 #include <shale.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -53,7 +52,7 @@ static void remove_all(shale_cache *cache) {
 
 static volatile int finished;
 
-/* Not inlined, and with something to do at its end, or the call would become a jump out of it. */
+/* Not inlined, and with work at its end, or the call would become a tail call. */
 __attribute__((noinline)) void measured(void (*work)(shale_cache *), shale_cache *cache);
 void measured(void (*work)(shale_cache *), shale_cache *cache) {
     work(cache);
@@ -83,7 +82,7 @@ static void make_values(void) {
 }
 
 int main(int count, char **arguments) {
-    /* evicts: a half fits. notes: changes are noted for fenced sets. */
+    /* evicts: a half fits. notes: changes are recorded for fenced sets. */
     static const struct {
         const char *name;
         void (*run)(shale_cache *);
@@ -111,7 +110,7 @@ int main(int count, char **arguments) {
         require(shale_get(cache, "token", 5, SHALE_GET_TOKEN, &value), SHALE_MISS);
     }
     set_all(cache, 0);
-    set_all(cache, 0); /* the second time with the dictionary, where there is one */
+    set_all(cache, 0); /* the second time with the dictionary, if there is one */
     measured(works[work].run, cache);
     require(shale_close(cache), SHALE_OK);
     return 0;

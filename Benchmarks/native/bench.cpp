@@ -66,14 +66,14 @@ std::set<std::string> split(const std::string &list) {
     return parts;
 }
 
-// A name stands also for all that begin with it and a hyphen: "shale" for "shale-lz4".
+// A name also stands for all that begin with it and a hyphen: "shale" for "shale-lz4".
 bool chosen(const std::set<std::string> &names, const std::string &name) {
     return names.empty() || std::any_of(names.begin(), names.end(), [&](const std::string &n) {
                return name == n || name.compare(0, n.size() + 1, n + "-") == 0;
            });
 }
 
-// Runs `body` in a child, and takes what it reports line by line. The reason, if it fails.
+// Runs `body` in a child, and reads its report line by line. Returns the reason if it fails.
 std::string in_child(const Life &life, void (*body)(const Life &),
                      const std::function<void(const std::string &, const std::string &, double)> &take) {
     constexpr double patience = 900;
@@ -97,7 +97,7 @@ std::string in_child(const Life &life, void (*body)(const Life &),
         body(mine);
         fclose(out);
         fflush(nullptr);
-        _exit(0); // without what libraries do at the end
+        _exit(0); // without the exit handlers of libraries
     }
     setpgid(child, child);
     close(ends[1]);
@@ -176,7 +176,7 @@ void Run::measure(const Plan &plan) {
     if (choice.entries)
         entries = choice.entries;
     Data data = make_data(plan.kind, plan.name, entries, plan.key_size);
-    malloc_trim(0); // what making it has left would be taken for the stores' own memory
+    malloc_trim(0); // memory left by making the data would count as the stores' own
     if (data.count() < 100) {
         fprintf(stderr, "%s: this machine has nothing to make it of\n", plan.name.c_str());
         results.missing.push_back({plan.name, "no such files on this machine"});
@@ -197,7 +197,7 @@ void Run::measure(const Plan &plan) {
         }
     results.print(data.name, names);
     if (!choice.json.empty())
-        results.write(choice.json); // so that a run which is ended leaves what it has
+        results.write(choice.json); // so that an interrupted run leaves its results
 }
 
 void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t round) {
@@ -290,7 +290,7 @@ int main(int count, char **arguments) {
     signal(SIGPIPE, SIG_IGN);
     struct sigaction stopping = {};
     stopping.sa_handler = [](int) { stopped = 1; };
-    sigaction(SIGINT, &stopping, nullptr); // without SA_RESTART: waiting ends
+    sigaction(SIGINT, &stopping, nullptr); // without SA_RESTART: a signal ends the waiting
     sigaction(SIGTERM, &stopping, nullptr);
     Choice choice = read_options(count, arguments);
     std::string directory = choice.directory + "/shale-bench-XXXXXX";

@@ -22,7 +22,7 @@ static inline double thread_cpu(void) {
     return read_clock(CLOCK_THREAD_CPUTIME_ID);
 }
 
-/* Ticks, once everything before has been done. */
+/* Ticks, once all earlier instructions have been done. */
 static inline uint64_t ticks(void) {
 #if defined(__x86_64__)
     unsigned processor;

@@ -109,7 +109,7 @@ std::string contents(const std::string &path) {
     return text;
 }
 
-// The paragraphs of this system's package lists; once they are used up, again with a line that numbers the copy.
+// The paragraphs of this system's package lists, then copies of them with a line that numbers the copy.
 void add_packages(Data &data, uint64_t count) {
     std::vector<std::string> files{"/var/lib/dpkg/status"}, paragraphs;
     for (const char *pattern : {"/var/lib/apt/lists/*_Packages", "/var/lib/apt/lists/*_Packages.lz4"}) {
@@ -140,7 +140,7 @@ void add_packages(Data &data, uint64_t count) {
     data.source = std::to_string(paragraphs.size()) + " paragraphs of this machine's package lists, repeated";
 }
 
-// Whole chunks of the files under /usr, in the order of their names; of each file 4 MiB at most.
+// Whole chunks of the files under /usr, at most 4 MiB of each file.
 void add_chunks(Data &data, uint64_t count, size_t size) {
     namespace fs = std::filesystem;
     std::vector<std::string> files;

@@ -1,4 +1,4 @@
-// The data sets: what is stored under key number 0, 1, 2, ...
+// The data sets: the values of keys number 0, 1, 2, ...
 #pragma once
 
 #include "driver.h"
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-// What a value has to look like when it comes back.
+// What a returned value has to be.
 struct Expected {
     uint32_t size, check;
     static uint32_t check_of(const void *data, size_t size);
@@ -20,7 +20,7 @@ struct Data {
     std::vector<char> text;
     std::vector<uint64_t> starts; // one more than there are values
     std::vector<Expected> expected;
-    std::vector<uint32_t> zipf; // value numbers as they are asked for
+    std::vector<uint32_t> zipf; // value numbers in the order of requests
 
     uint64_t count() const { return expected.size(); }
     uint64_t raw_bytes() const { return text.size() + count() * key_size; }
@@ -29,6 +29,6 @@ struct Data {
     void add(const char *value, size_t size);
 };
 
-// The kinds are json100, json1k, packages, files16k, files256k. As many values
-// as asked for; fewer where this machine has no more, which count() tells.
+// The kinds are json100, json1k, packages, files16k, files256k. As many values as asked for; fewer if this machine has
+// no more: see count().
 Data make_data(const std::string &kind, const std::string &name, uint64_t count, size_t key_size);

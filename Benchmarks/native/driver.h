@@ -1,9 +1,8 @@
-/* What the benchmark asks of a store. Each store is one file in drivers/.
+/* The interface of a store to the benchmark. Each store is one file in drivers/.
  *
- * A store is opened once; each thread attaches to it and works through a
- * session of its own. A get copies the value into the caller's buffer, which is
- * large enough: nobody gets away with a pointer. What cannot go wrong in a
- * benchmark without spoiling it (no memory, no disk) ends the process. */
+ * A store is opened once; each thread attaches to it and works through a session of its own. A get copies the value
+ * into the caller's buffer, which is large enough: returning a pointer does not count. Failures that would spoil a
+ * benchmark (no memory, no disk) end the process. */
 #ifndef DRIVER_H
 #define DRIVER_H
 
@@ -33,10 +32,10 @@ typedef struct {
     uint64_t entries;      /* that will be stored */
     uint64_t raw_bytes;    /* of their keys and values together */
     uint64_t value_bytes;  /* of a value, on average */
-    uint64_t capacity;     /* bytes to live within, by evicting; 0: keep everything */
+    uint64_t capacity;     /* capacity in bytes, kept by evicting; 0: keep everything */
 } settings;
 
-/* What a store says of itself; 0: nothing to say. */
+/* What a store reports of itself; 0: unknown. */
 typedef struct {
     uint64_t index_bytes;
     uint64_t stored_bytes, value_bytes; /* all values, after and before compression */
@@ -44,13 +43,13 @@ typedef struct {
 } footprint;
 
 enum {
-    in_memory = 1,      /* gone when it is closed */
+    in_memory = 1,      /* lost when it is closed */
     threads_read = 2,   /* two threads may get at the same time */
     threads_write = 4,  /* and set */
     processes_open = 8, /* two processes may open the directory */
     processes_fork = 16,/* children of fork may go on using the store */
     evicts = 32,        /* can live within a capacity */
-    only_full = 64,     /* is there for the works with a full cache alone */
+    only_full = 64,     /* only takes part in the works with a full cache */
     reference = 128     /* the floor and Shale: part of every round */
 };
 
@@ -60,7 +59,7 @@ typedef struct {
     uint64_t least_capacity; /* with less it cannot evict sensibly; 0: any */
     /* The version, and the options that differ from the defaults. */
     void (*describe)(char *text, size_t size);
-    /* NULL, or what has to be installed first; may be NULL itself. */
+    /* NULL, or what has to be installed first; the function may be NULL. */
     const char *(*missing)(void);
 
     void *(*open)(const settings *settings);
@@ -71,14 +70,14 @@ typedef struct {
     void (*set)(void *session, bytes key, bytes value);
     bool (*get)(void *session, bytes key, buffer *value);
     bool (*remove)(void *session, bytes key);
-    /* May be NULL: then it is get by get. */
+    /* May be NULL: then get is called for each. */
     void (*get_many)(void *session, size_t count, const bytes *keys, buffer *values, bool *found);
 
     /* All these may be NULL. */
-    void (*settle)(void *store); /* finishes what goes on in the background */
+    void (*settle)(void *store); /* finishes background work */
     void (*weigh)(void *store, footprint *footprint);
-    /* Deletes the index of a closed store, and names the file that it is made from again. */
-    void (*drop_index)(const char *directory, char *file, size_t size);
+    /* Deletes the index of a closed store, and names the file from which it is rebuilt. */
+    void (*remove_index)(const char *directory, char *file, size_t size);
 } driver;
 
 #define FAIL(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr), exit(1))

@@ -1,4 +1,4 @@
-// What a store takes of the machine.
+// Memory and disk space that a store takes.
 #pragma once
 
 #include <cstdint>
@@ -7,5 +7,5 @@
 
 // Resident bytes of a process (0: this one), mapped files included.
 uint64_t resident_bytes(pid_t process);
-// All files below a directory, as they lie on the disk.
+// All files below a directory, as allocated on the disk.
 uint64_t disk_bytes(const std::string &directory);

@@ -1,5 +1,5 @@
-// How works are timed: operations are laid out in groups, keys and values at
-// hand, before the clock starts, so that what is timed is the store alone.
+// How works are timed: operations are laid out in groups, with keys and values ready, before the clock starts, so that
+// only the store is timed.
 #pragma once
 
 #include "clock.h"
@@ -57,7 +57,7 @@ private:
     std::vector<std::vector<char>> staged;
 };
 
-// A thread's way to the store, with buffers for what it reads. What is read is checked.
+// A thread's access to the store, with buffers for its reads, which are checked.
 class Session {
 public:
     Session(const driver *store, void *opened, const Data &data) : store(store), handle(store->attach(opened)) {
@@ -105,7 +105,7 @@ public:
 private:
     void check(const buffer &value, const Expected &expected) const {
         if (!expected.fits(value))
-            FAIL("%s: a value is not what was stored", store->name);
+            FAIL("%s: a value differs from the stored one", store->name);
     }
     const driver *store;
     void *handle;

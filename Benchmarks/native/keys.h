@@ -1,5 +1,5 @@
-/* Keys made from numbers: printable, as every store allows them, and without
- * any order that a store could profit from. */
+/* Keys made from numbers: printable, as every store allows them, and without an order that a store could profit
+ * from. */
 #ifndef KEYS_H
 #define KEYS_H
 
@@ -24,7 +24,7 @@ static inline uint64_t letters(uint64_t bits) {
     return bits + 0x6161616161616161u;
 }
 
-/* `size` bytes, at least 16: what is in front of the last 16 is the same for many numbers, as in URLs. */
+/* `size` bytes, at least 16: the bytes before the last 16 are the same for many numbers, as in URLs. */
 static inline void make_key(char *key, size_t size, uint64_t number) {
     static const char path[] = "https://example.org/articles/by-section/culture/2026/";
     uint64_t name = mix(number), words[2] = {letters(name >> 32), letters(name & 0xffffffffu)};

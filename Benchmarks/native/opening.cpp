@@ -16,7 +16,7 @@
 
 namespace {
 
-// Opening and the first get, in milliseconds; also how many of 10,000 keys are there.
+// Opening and the first get, in milliseconds; also how many of 10,000 keys are present.
 double time_open(const Life &life, double *kept) {
     settings settings = life.settings_with(0);
     const Data &data = *life.data;
@@ -41,7 +41,7 @@ double time_open(const Life &life, double *kept) {
     return spent * 1e3;
 }
 
-// A child overwrites entries and is killed in the middle of it.
+// A child overwrites entries and is killed meanwhile.
 void kill_a_writer(const Life &life) {
     int ready[2];
     if (pipe(ready) < 0)
@@ -72,7 +72,7 @@ void kill_a_writer(const Life &life) {
     close(ready[0]);
 }
 
-// Both files in place of what they are copied from, as from an archive.
+// Replaces both files by copies, as from an archive.
 void replace_by_copy(const std::string &directory) {
     std::string command = "cp -a '" + directory + "' '" + directory + ".copy' && rm -r '" + directory + "' && mv '" +
                           directory + ".copy' '" + directory + "'";
@@ -115,13 +115,13 @@ void reopen(const Life &life) {
     life.report("reopen", "open_killed_kept", kept);
     life.report("reopen", "open_ms", time_open(life, &kept));
     life.report("reopen", "open_kept", kept);
-    if (!life.store->drop_index)
+    if (!life.store->remove_index)
         return;
     replace_by_copy(life.directory);
     life.report("reopen", "open_copy_ms", time_open(life, &kept));
     life.report("reopen", "open_copy_kept", kept);
     char file[600];
-    life.store->drop_index(life.directory.c_str(), file, sizeof file);
+    life.store->remove_index(life.directory.c_str(), file, sizeof file);
     uint64_t size;
     double plain = checksum_seconds(file, &size), rebuild = time_open(life, &kept) / 1e3;
     life.report("reopen", "rebuild_ms", rebuild * 1e3);

@@ -1,18 +1,18 @@
-// The latencies of sets over minutes: two threads set, one gets, beside a store that is full.
+// The latencies of sets over minutes: two threads set, one gets, in a store that is full.
 //
-//     pauses [--peers LIST] [--seconds N] [--capacity BYTES] [--rate N] [--directory DIR] [--output FILE.json]
+//    pauses [--peers LIST] [--seconds N] [--capacity BYTES] [--rate N] [--directory DIR] [--output FILE.json]
 //
 // Each thread makes --rate calls a second, or as many as it can: the same load for all stores, and one that leaves the
-// processors idle at times. With 0, calls follow one another; where there are fewer processors than threads, the
-// longest calls then show how the kernel divides the processors, whatever the store.
+// processors idle at times. With 0, calls follow one another; with fewer processors than threads, the longest calls
+// then show how the kernel divides the processors, whatever the store.
 //
-// A store that evicts gets the capacity, and keys of a space four times as large as what it holds. The others cannot
-// live within a capacity: they hold as many keys as fit in it uncompressed, and these are overwritten, so that their
-// size changes only by what the store wastes; the size of the files before and after is in the results. A set chooses
+// A store that evicts gets the capacity, and keys of a space four times as large as its contents. The others have no
+// capacity: they hold as many keys as fit in it uncompressed, and these are overwritten, so that their size only
+// changes by the space that the store wastes; the size of the files before and after is in the results. A set chooses
 // key and value at random, so that the sizes of a key's values differ, as in a cache.
 //
-// Each call is timed alone, from its beginning: that others are late because of it does not count. Calls to stores that
-// allow no concurrent sets wait for a mutex, which does.
+// Each call is timed alone, from its beginning: delays of other calls that it causes do not count. Calls to stores that
+// allow no concurrent sets wait for a mutex, which does count.
 #include "clock.h"
 #include "data.hpp"
 #include "footprint.hpp"
@@ -45,7 +45,7 @@ struct Choice {
     uint64_t seconds = 300, capacity = 256 << 20, rate = 10000; // the rate is each thread's
 };
 
-// What calls took: all of them, and the longest in each second. Allocates nothing once it is made.
+// Durations of calls: all of them, and the longest in each second. Allocates only when it is made.
 class alignas(128) Lane { // no two in one cache line
 public:
     explicit Lane(uint64_t seconds) : longest(seconds) {}
@@ -82,12 +82,12 @@ public:
     }
     void set() { store->set(handle, {key, sizeof key}, value); }
     bool get() { return store->get(handle, {key, sizeof key}, &read); }
-    // Values begin with their number, and any of them may be there.
+    // Values begin with their number; any of them is right.
     void check() const {
         constexpr size_t before = sizeof "{\"id\":" - 1;
         uint64_t number = strtoull(static_cast<const char *>(read.data) + before, nullptr, 10);
         if (number >= data.count() || !data.expected[number].fits(read))
-            FAIL("%s: a value is not what was stored", store->name);
+            FAIL("%s: a value differs from the stored one", store->name);
     }
 
 private:
@@ -316,7 +316,7 @@ int main(int count, char **arguments) {
             }
             Trial(choice, peer.functions, data, results).run();
             if (!choice.output.empty() && !stopped)
-                results.write(choice.output); // so that a run which is ended leaves what it has
+                results.write(choice.output); // so that an interrupted run leaves its results
         }
     } catch (const std::exception &error) {
         fprintf(stderr, "%s\n", error.what());

@@ -1,6 +1,6 @@
 #include "peers.hpp"
 
-// A driver whose library was not found when building is not linked, and its address is null.
+// A driver whose library was missing at build time is not linked, and its address is null.
 #define DRIVER(symbol) extern "C" __attribute__((weak)) const driver symbol
 DRIVER(floor_none);
 DRIVER(floor_lz4);
@@ -11,8 +11,8 @@ DRIVER(shale_dictionary);
 DRIVER(shale_memory);
 DRIVER(shale_memory_lz4);
 DRIVER(shale_memory_dictionary);
-DRIVER(shale_adaptive);
-DRIVER(shale_memory_adaptive);
+DRIVER(shale_clock);
+DRIVER(shale_memory_clock);
 DRIVER(lmdb_driver);
 DRIVER(rocksdb_driver);
 DRIVER(leveldb_driver);
@@ -37,8 +37,8 @@ std::vector<Peer> all_peers() {
         {"shale-memory", &shale_memory, ""},
         {"shale-memory-lz4", &shale_memory_lz4, ""},
         {"shale-memory-dictionary", &shale_memory_dictionary, ""},
-        {"shale-adaptive", &shale_adaptive, ""},
-        {"shale-memory-adaptive", &shale_memory_adaptive, ""},
+        {"shale-clock", &shale_clock, ""},
+        {"shale-memory-clock", &shale_memory_clock, ""},
         {"lmdb", &lmdb_driver, "liblmdb-dev"},
         {"rocksdb", &rocksdb_driver, "librocksdb-dev"},
         {"leveldb", &leveldb_driver, "libleveldb-dev"},

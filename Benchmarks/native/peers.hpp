@@ -1,4 +1,4 @@
-// The stores that there are, in the order of the tables.
+// The available stores, in the order of the tables.
 #pragma once
 
 #include "driver.h"

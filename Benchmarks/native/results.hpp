@@ -1,4 +1,4 @@
-// What was measured: samples by data set, peer, work and metric.
+// Measurements: samples by data set, peer, work and metric.
 #pragma once
 
 #include <map>
@@ -23,7 +23,7 @@ std::vector<Fact> machine_facts(const std::string &directory);
 class Results {
 public:
     void add(const Key &key, double value) { samples[key].push_back(value); }
-    // 0 where there is nothing.
+    // 0 if there is nothing.
     double median(const Key &key) const;
     // Rates of one data set, in thousands a second: a line a peer.
     void print(const std::string &data, const std::vector<std::string> &peers) const;

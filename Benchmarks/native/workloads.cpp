@@ -86,14 +86,14 @@ uint64_t do_batches(Session &session, const Group &group) {
     return misses;
 }
 
-// On a virtual machine free memory may have gone back to the host, and its first use costs a fault there, more than
+// On a virtual machine free memory may have been returned to the host, and its first use costs a fault there, more than
 // a set does. So as much as is about to be written is touched and freed again. Not timed.
 void touch_memory(const Life &life, uint64_t lanes) {
     uint64_t size = life.data->raw_bytes() * lanes * 3 / 2;
     void *memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return;
-    madvise(memory, size, MADV_HUGEPAGE); // the host takes back large pieces
+    madvise(memory, size, MADV_HUGEPAGE); // the host reclaims large pieces
     std::memset(memory, 1, size);
     munmap(memory, size);
 }
@@ -117,7 +117,7 @@ void give(const Life &life, const std::string &work, const Tally *tallies, size_
     }
     life.report(work, "rate", rate);
     life.report(work, "cpu_ns", cpu / operations * 1e9);
-    if (work != "miss" && work != "full" && misses > 0) // there is nothing to miss in the others
+    if (work != "miss" && work != "full" && misses > 0) // the others have no misses
         life.report(work, "missed", misses / operations);
 }
 
@@ -149,7 +149,7 @@ void do_with_threads(const Life &life, void *opened, const Work &work) {
     give(life, std::string(work.name) + "@2t", tallies, 2);
 }
 
-// `opened`: what the children of fork go on using; NULL: each opens the directory.
+// `opened`: the handle that children of fork use; NULL: each opens the directory.
 void do_with_processes(const Life &life, void *opened, const Work &work) {
     struct Shared {
         std::atomic<int> ready;
@@ -236,7 +236,7 @@ void fill(const Life &life, Session &session) {
     give(life, "fill", &tally, 1);
 }
 
-// Every value is read once and compared, which also warms what there is to warm. Not timed.
+// Reads and compares every value once, which also warms the caches. Not timed.
 void read_all(const Life &life, Session &session) {
     const Data &data = *life.data;
     std::vector<char> key(data.key_size);
@@ -247,7 +247,7 @@ void read_all(const Life &life, Session &session) {
         if (!session.get({key.data(), key.size()}, data.expected[i]))
             lost++;
         else if (std::memcmp(session.last().data, value.data, value.size) != 0)
-            FAIL("%s: a value is not what was stored", life.store->name);
+            FAIL("%s: a value differs from the stored one", life.store->name);
     }
     if (lost > 0)
         life.report("fill", "missed", double(lost) / double(data.count()));
@@ -347,7 +347,7 @@ void live_full(const Life &life) {
     void *opened = life.store->open(&settings);
     auto session = std::make_unique<Session>(life.store, opened, data);
 
-    // Until three times as much was stored as there is room for: not timed.
+    // Until three times as much was stored as the capacity holds: not timed.
     Group group(data, true);
     Numbers numbers(life, 0);
     auto next = [&](Group &group) {

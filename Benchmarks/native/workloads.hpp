@@ -1,4 +1,4 @@
-// What is measured of one store with one data set, in a process of its own.
+// The measurements of one store with one data set, in a process of its own.
 #pragma once
 
 #include "data.hpp"
@@ -17,7 +17,7 @@ struct Life {
     uint64_t round;              // chooses the keys
     std::set<std::string> works; // empty: all
 
-    // Takes what was measured.
+    // Receives the measurements.
     std::function<void(const std::string &work, const std::string &metric, double value)> report;
 
     bool wants(const std::string &work) const { return works.empty() || works.count(work); }
@@ -25,7 +25,7 @@ struct Life {
     settings settings_with(uint64_t capacity) const;
 };
 
-// Fills an empty directory and does all that goes in one process. Stores on disk are closed as they are then.
+// Fills an empty directory and runs all works that need only one process. Then closes a store on disk.
 void live(const Life &life);
 // The rest of the life of a store on disk, each from a process that has not opened it: libraries with threads do not
 // survive fork().
@@ -36,7 +36,7 @@ void remove_all(const Life &life);
 void live_full(const Life &life);
 uint64_t full_capacity(const Data &data);
 
-// For children: nobody is left behind where this program is ended.
+// For children: they end if this program ends.
 void die_with_parent();
 
 extern const std::vector<std::string> work_names;

@@ -1,4 +1,4 @@
-"""Shale for Python against what its users would pick instead.
+"""Compares Shale for Python with its alternatives.
 
     make bench-python            builds what is needed, installs the peers, runs this
     python bench.py --help

@@ -29,7 +29,7 @@ def _item(bits: int) -> str:
 
 
 def json_bytes(number: int, size: int) -> bytes:
-    """`size` bytes of JSON records; cut off where they end."""
+    """`size` bytes of JSON records; the last one is cut off."""
     text, bits = "[", number
     while len(text) < size:
         bits = mix(bits)
@@ -85,7 +85,7 @@ def uniform(entries: int, count: int, seed: int) -> list[int]:
 
 
 def zipf(entries: int, count: int, seed: int, exponent: float = 0.99) -> list[int]:
-    """Numbers by popularity, where the popular ones lie anywhere."""
+    """Numbers by popularity; the popular ones are spread over all."""
     source = random.Random(seed)
     numbers = list(range(entries))
     source.shuffle(numbers)

@@ -1,5 +1,5 @@
-/* An empty function with the parameters of shale_get: calling it from Python
- * costs what any call of that shape costs, whatever it does. */
+/* An empty function with the parameters of shale_get: calling it from Python measures the cost of any call with that
+ * signature. */
 #include <stddef.h>
 #include <stdint.h>
 

@@ -58,7 +58,6 @@ class Results:
                 "median": _rounded(statistics.median(samples)),
                 "low": _rounded(min(samples)),
                 "high": _rounded(max(samples)),
-                "samples": [_rounded(sample) for sample in samples],
             }
             for (data, store, work), samples in sorted(self.samples.items())
         ]
@@ -96,7 +95,7 @@ def _rounded(number: float) -> float:
 
 def write(results: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(json.dumps(results, separators=(",", ":")) + "\n")
 
 
 def tables(results: dict[str, Any]) -> str:

@@ -1,9 +1,9 @@
 """The stores, each in its documented fast configuration, behind three functions.
 
-``get(key)`` gives the value or None, ``set(key, value)`` stores it so that the
+``get(key)`` returns the value or None, ``set(key, value)`` stores it so that the
 next get of any process (that the store supports) finds it, ``delete(key)``
-removes it. They are the store's own functions wherever it has such ones, so
-that nobody pays for a wrapper.
+removes it. They are the store's own functions if it has such ones, so that no
+store pays for a wrapper.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from data import Data, Set
 
 _MOST_BYTES = 1 << 34
-"""Where a store wants to know how large it may become."""
+"""The size for stores that need a limit."""
 
 
 def _room(data: Data) -> int:
@@ -42,27 +42,27 @@ class Store:
     delete: Callable[[bytes], Any]
 
     def __init__(self, directory: Path, kind: Set, data: Data | None) -> None:
-        """data: where the store wants to see the values beforehand (the floor)."""
+        """data: for stores that need the values beforehand (the floor)."""
 
     @classmethod
     def describe(cls) -> str:
         return cls.about
 
     def keys(self, keys: list[bytes]) -> list[Any]:
-        """What `get` is called with."""
+        """The arguments of `get`."""
         return keys
 
     def settle(self) -> None:
-        """Returns when what was set is stored; part of the time measured."""
+        """Returns when all sets are stored; part of the time measured."""
 
     def close(self) -> None:
         pass
 
 
 class Floor(Store):
-    """What cannot be avoided: a call of an empty function with the parameters of
+    """The lower bound: a call of an empty function with the parameters of
     shale_get, with arguments that ctypes passes on as they are; then the value's
-    bytes are copied to a new object from where they lie, among all values."""
+    bytes are copied to a new object from their place among all values."""
 
     name = "floor"
     about = "an empty call with shale_get's parameters by ctypes, then the same bytes are copied"
@@ -235,7 +235,7 @@ class Lmdb(Store):
         begin = self.environment.begin
 
         def get(key: bytes) -> bytes | None:
-            # Without `with`, which costs a third more; it ends when it is let go.
+            # Without `with`, which costs a third more; it ends with the last reference.
             value: bytes | None = begin().get(key)
             return value
 
@@ -342,12 +342,12 @@ class CacheTools(Store):
 
 
 class CompatCache(Store):
-    name = "shale.compat.diskcache"
+    name = "shale.adapters.diskcache"
     about = "as it comes, but that nothing is evicted for size"
     processes = True
 
     def __init__(self, directory: Path, kind: Set, data: Data | None) -> None:
-        from shale.compat.diskcache import Cache
+        from shale.adapters.diskcache import Cache
 
         self.cache = Cache(directory, size_limit=_MOST_BYTES)
         self.get = self.cache.get

@@ -21,7 +21,7 @@ from typing import Any
 import redis
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "Bindings" / "Python" / "tier"))
+sys.path.append(str(ROOT / "Tests" / "Tier"))
 
 from near import is_heard, remote_key  # noqa: E402
 from servers import RedisServer, until  # noqa: E402
@@ -84,7 +84,7 @@ def sizes(folder: Path, server: RedisServer) -> None:
 
 
 def listen(port: int, count: int, each_key: bool, ended: threading.Event) -> threading.Thread:
-    """Connections that hear of changes, of everything under the prefix or of each key that they have read."""
+    """Connections that receive invalidations, of all keys under the prefix or of each key that they have read."""
     selector = selectors.DefaultSelector()
     for _ in range(count):
         connection = socket.create_connection(("127.0.0.1", port))
@@ -126,7 +126,7 @@ def invalidations(server: RedisServer) -> None:
             thread = listen(server.port, count, each_key, ended)
             time.sleep(0.2)
             before = server_seconds(client)
-            # Each key once: the server forgets a key of which it has told.
+            # Each key once: the server forgets a key once it has sent an invalidation for it.
             for number in range(KEYS):
                 client.set(b"shale:k:%d" % number, b"y")
             costs.append((server_seconds(client) - before) / KEYS * 1e6)

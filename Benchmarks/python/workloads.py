@@ -1,4 +1,4 @@
-"""What is measured: each work on one store, with every answer checked."""
+"""The measurements: each work on one store, with every answer checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from data import SETS, Data, uniform, zipf
 from stores import BY_NAME, Store
 
 BATCH = 128
-"""Calls between two readings of the clock. What they gave is checked outside of that time."""
+"""Calls between two readings of the clock. Their results are checked outside of that time."""
 
 
 clock = time.perf_counter
@@ -63,7 +63,7 @@ def _timed_deletes(store: Store, keys: Sequence[bytes]) -> float:
 def _check(store: Store, data: Data, numbers: Sequence[int], expected: Sequence[Any]) -> None:
     for number in numbers:
         if store.get(data.keys[number]) != expected[number]:
-            raise WrongAnswer(f"{store.name}: entry {number} is not what was stored last")
+            raise WrongAnswer(f"{store.name}: entry {number} differs from the value stored last")
 
 
 def _of(items: Sequence[Any], numbers: Sequence[int]) -> list[Any]:
@@ -106,9 +106,9 @@ def measure(kind: type[Store], data: Data, directory: Path, seed: int, pair: Pai
         expected = list(before)
         for number in some:
             expected[number] = after[number]
-        gone = list(range(0, entries, 2))
-        rates["delete"] = len(gone) / _timed_deletes(store, _of(data.keys, gone))
-        for number in gone:
+        deleted = list(range(0, entries, 2))
+        rates["delete"] = len(deleted) / _timed_deletes(store, _of(data.keys, deleted))
+        for number in deleted:
             expected[number] = None
         _check(store, data, range(entries), expected)
         return rates

@@ -1,4 +1,4 @@
-/* How long an opening takes that has to make the index anew, and how long another process waits that opens the cache
+/* Measures how long an opening takes that rebuilds the index, and how long another process waits that opens the cache
  * meanwhile: until it is attached, and for its gets.
  *
  * rebuilding DIRECTORY [MiB, 1024] [bytes of a value, 100] [rounds, 5]   (DIRECTORY is removed before and after) */

@@ -1,11 +1,14 @@
 """How the charts look."""
 
+import io
+import re
+
 import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-SHALE, FLOOR, OTHER, MARK = "#c2410c", "#9ca3af", "#3b6ea5", "#374151"
+SHALE, OTHER, MARK = "#c2410c", "#3b6ea5", "#374151"
 
 plt.rcParams.update(
     {
@@ -21,5 +24,10 @@ plt.rcParams.update(
 
 
 def write(figure, path):
-    figure.savefig(path, format="svg", bbox_inches="tight", metadata={"Date": None})
+    """Without metadata and invisible digits, as the charts are in the repository."""
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(text, format="svg", bbox_inches="tight", metadata=nothing)
     plt.close(figure)
+    short = re.sub(r"\s*\n\s*", "\n", text.getvalue())
+    path.write_text(re.sub(r"(?<=\.\d)\d+", "", short))

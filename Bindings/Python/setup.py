@@ -1,18 +1,18 @@
 """Puts the library into the wheel and names the wheel's platform.
 
-The library is the file that SHALE_LIBRARY names. Where that is not set, it is built of the sources,
-those of a checkout or those in an sdist, which takes Swift, CMake and Ninja; without them the build
-ends with a sentence that says what to do.
+SHALE_LIBRARY names the file of the library. If it is not set, the library is built from the
+sources of a checkout or an sdist, with Swift, CMake and Ninja; without these the build fails with
+instructions.
 
-Where there is a compiler, and CPython 3.11 or later that has the stable ABI, the wheel has the
-extension `shale._speed` as well, and is `cp311-abi3-<platform>`; else, and with SHALE_SPEED=0, it
-is `py3-none-<platform>`.
+With a compiler, and CPython 3.11 or later with the stable ABI, the wheel also has the
+extension `shale._native.speed`, and is `cp311-abi3-<platform>`, or for CPython without the GIL,
+which has no stable ABI, `cp313-cp313t-<platform>`; otherwise, and with SHALE_SPEED=0, it is
+`py3-none-<platform>`.
 
-`python setup.py build_ext --inplace` builds the extension where a checkout is used
-as it is. An editable install has no library: its user sets SHALE_LIBRARY.
+`python setup.py build_ext --inplace` builds the extension for use in a checkout. An editable
+install contains no library: set SHALE_LIBRARY.
 
-The version is that of the repository's shale.h; an sdist, which comes without
-it, has it in its PKG-INFO.
+The version is that of the repository's shale.h, or in an sdist that of its PKG-INFO.
 """
 
 import os
@@ -32,19 +32,25 @@ from setuptools.command.sdist import sdist
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
 HERE = Path(__file__).resolve().parent
-# An sdist has a copy of what the library is made of.
+# An sdist has a copy of the library's sources.
 ROOT = next(
     (each for each in (HERE / "Library", HERE / "../..") if (each / "Include").is_dir()), HERE
 )
 INCLUDE = ROOT / "Include"
 MADE_OF = ("CMakeLists.txt", "CMake", "Include", "Sources", "LICENSE")
+FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 SPEED = (
     INCLUDE.is_dir()
     and sys.implementation.name == "cpython"
     and sys.version_info >= (3, 11)
-    and not sysconfig.get_config_var("Py_GIL_DISABLED")
     and os.environ.get("SHALE_SPEED") != "0"
 )
+TOOLS = {
+    "Swift": ("swiftc",),
+    "CMake": ("cmake",),
+    "Ninja": ("ninja", "ninja-build"),
+    "a C compiler": ("cc", "gcc", "clang", os.environ.get("CC", "")),
+}
 NAME = "libshale.dylib" if sys.platform == "darwin" else "libshale.so"
 
 
@@ -58,36 +64,56 @@ def version() -> str:
 
 
 def library() -> Path:
-    """The file of the library, built if it has to be."""
+    """The file of the library, which is built if necessary."""
     named = os.environ.get("SHALE_LIBRARY")
     if named:
         if not Path(named).is_file():
             raise SystemExit(f"SHALE_LIBRARY names {named!r}, which is not a file")
         return Path(named)
-    missing = [tool for tool in ("swiftc", "cmake", "ninja") if shutil.which(tool) is None]
-    if missing or not (ROOT / "CMakeLists.txt").is_file():
-        lacks = " and ".join(missing) or "the sources of the library"
-        raise SystemExit(
-            "shale-cache cannot be built here: SHALE_LIBRARY is not set, and to build the library "
-            f"{lacks} would be needed. Install a wheel, which has the library inside, or set "
-            "SHALE_LIBRARY to the path of a libshale.so, or install Swift 6.3, CMake and Ninja."
-        )
+    missing = [each for each, names in TOOLS.items() if not any(map(shutil.which, names))]
+    if not (ROOT / "CMakeLists.txt").is_file():
+        missing = ["the sources of the library"]
+    if missing:
+        raise SystemExit(cannot_build(f"missing: {', '.join(missing)}"))
     build = HERE / "build" / "library"
     options = ["-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_TESTING=OFF"]
-    subprocess.run(["cmake", "-S", ROOT, "-B", build, *options], check=True)
-    subprocess.run(["cmake", "--build", build, "--target", "shale"], check=True)
+    run("cmake", "-S", str(ROOT), "-B", str(build), *options)
+    run("cmake", "--build", str(build), "--target", "shale")
     return build / NAME
+
+
+def run(*command: str) -> None:
+    """Prints the output only of a command that fails, and of that the reason."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        lines = [each for each in done.stdout.decode(errors="replace").splitlines() if each.strip()]
+        # CMake goes on after an error.
+        errors = (at for at, line in enumerate(lines) if re.search(r"\berror\b", line, re.I))
+        start = next(errors, len(lines) - 6)
+        reason = lines[max(0, start) :][:6]
+        raise SystemExit(cannot_build(f"{' '.join(command)} failed:", *reason))
+
+
+def cannot_build(*reason: str) -> str:
+    facts = "\n  ".join(reason)
+    return f"""shale-cache cannot be built here; {facts}
+Do one of these:
+- install a wheel, which has the library inside
+- set SHALE_LIBRARY to the path of a libshale.so
+- install Swift 6.3, CMake, Ninja, a C compiler and binutils, and the headers of LZ4 and xxHash
+  (on Debian: apt install cmake ninja-build gcc binutils liblz4-dev libxxhash-dev)"""
 
 
 class BuildWithLibrary(build_py):
     def run(self) -> None:
+        # First: if it fails, nothing else is printed.
+        built = None if self.editable_mode else library()
         super().run()
-        if self.editable_mode:
-            return
-        target = Path(self.build_lib, "shale", NAME)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(library(), target)
-        target.chmod(0o755)
+        if built is not None:
+            target = Path(self.build_lib, "shale", NAME)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(built, target)
+            target.chmod(0o755)
 
 
 class BuildSpeed(build_ext):
@@ -98,7 +124,8 @@ class BuildSpeed(build_ext):
             super().build_extension(extension)
             self.built = True
         except (CCompilerError, ExecError, PlatformError) as error:
-            self.warn(f"shale does without its extension, and is slower: {error}")
+            reason = " ".join(str(error).split())
+            self.warn(f"shale is built without its extension, and is slower: {reason}")
 
     def copy_extensions_to_source(self) -> None:
         if self.built:
@@ -106,7 +133,7 @@ class BuildSpeed(build_ext):
 
 
 class SdistWithLibrary(sdist):
-    """With what the library is made of, and the tests."""
+    """Adds the sources of the library and the tests."""
 
     def make_release_tree(self, base_dir: str, files: "list[str]") -> None:
         super().make_release_tree(base_dir, files)
@@ -117,18 +144,19 @@ class SdistWithLibrary(sdist):
             elif source.is_file():
                 target.parent.mkdir(exist_ok=True)
                 shutil.copy(source, target)
-        for name in ("tests", "adapters", "tier", "examples"):
-            ignored = shutil.ignore_patterns("__pycache__", ".*")
-            shutil.copytree(HERE / name, Path(base_dir, name), dirs_exist_ok=True, ignore=ignored)
+        ignored = shutil.ignore_patterns("__pycache__", ".*")
+        shutil.copytree(HERE / "tests", Path(base_dir, "tests"), dirs_exist_ok=True, ignore=ignored)
 
 
 class PlatformWheel(bdist_wheel):
     def get_tag(self) -> "tuple[str, str, str]":
-        _, _, platform = super().get_tag()
-        # The library is loaded by ctypes: any Python 3 of the platform will do.
+        python, abi, platform = super().get_tag()
+        # ctypes loads the library: every Python 3 of the platform works.
         command = self.get_finalized_command("build_ext")
         built = isinstance(command, BuildSpeed) and command.built
-        return ("cp311", "abi3", platform) if built else ("py3", "none", platform)
+        if not built:
+            return "py3", "none", platform
+        return (python, abi, platform) if FREE_THREADED else ("cp311", "abi3", platform)
 
 
 class PlatformDistribution(Distribution):
@@ -146,11 +174,11 @@ setup(
     },
     ext_modules=[
         Extension(
-            "shale._speed",
-            ["src/shale/_speed.c"],
+            "shale._native.speed",
+            ["src/shale/_native/speed.c"],
             include_dirs=[str(INCLUDE)],
             extra_compile_args=["-g0"],  # debug information names the folder of the build
-            py_limited_api=True,
+            py_limited_api=not FREE_THREADED,
         )
     ]
     if SPEED

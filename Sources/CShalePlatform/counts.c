@@ -9,8 +9,8 @@ _Thread_local struct shim_section shim_section_now;
 uint64_t shim_stop_above[SHIM_COUNTS] = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
 static const char *stopped_call;
 
-/* By system calls of its own, and before main: Tests/Explore takes libc's functions over, others limit what a process
- * may open. */
+/* Runs before main and makes its own system calls: Tests/Explore replaces libc's functions, other tests limit the files
+ * that a process may open. */
 static void map_file(const char *path) {
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     void *p = MAP_FAILED;
@@ -60,7 +60,7 @@ void shim_stop(enum shim_count which) {
     abort();
 }
 
-/* The row of a call, which the first who asks takes. (All write the same name.) */
+/* The row of a call, taken by the first thread that asks. (All threads write the same name.) */
 static struct shim_call_counts *row_of(const char *call) {
     uint64_t name[4] = {0};
     size_t length = name_length(call);

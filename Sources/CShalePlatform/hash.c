@@ -2,8 +2,8 @@
 
 uint64_t shim_hash_avx2(const void *p, size_t n, uint64_t seed);
 
-/* Compiled for every processor of its kind, XXH3 has SSE2 alone on x86-64, which takes 1.5 times as long as AVX2 for a
- * kilobyte. Up to 240 bytes it uses no vectors. */
+/* A portable build of XXH3 uses only SSE2 on x86-64, which takes 1.5 times as long as AVX2 for a kilobyte. Up to 240
+ * bytes XXH3 uses no vectors. */
 uint64_t shim_hash(const void *p, size_t n, uint64_t seed) {
     SHIM_LOOK(p, n);
 #if defined(__x86_64__)

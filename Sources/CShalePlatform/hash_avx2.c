@@ -1,4 +1,4 @@
-/* XXH3 for processors with AVX2, which hash.c chooses. The result is the same. */
+/* XXH3 for processors with AVX2, chosen by hash.c. The result is the same. */
 #if defined(__x86_64__)
 #include <immintrin.h>
 #include <stddef.h>

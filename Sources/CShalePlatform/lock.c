@@ -1,14 +1,13 @@
 #define _GNU_SOURCE
 #include "platform.h"
 
-/* A robust futex can lose a wake-up. A waiter that is killed between being woken
- * and taking the lock takes the wake-up with it, if somebody else has taken the
- * lock in between without the mark that others wait: neither he nor the kernel
- * wakes the next one then. So everyone looks again after this time. */
+/* A robust futex can lose a wake-up. A waiter that is killed between being woken and taking the lock takes the wake-up
+ * with it if another thread has taken the lock in between without the mark that others wait: neither that thread nor
+ * the kernel wakes the next waiter then. Therefore every waiter tries again after this time. */
 enum { renewed_after_ms = 20 };
 
-/* The clock that the wait goes by: musl knows no other. There, a clock that is set back while a thread is between reading
- * it and waiting lengthens that one wait by as much, which matters only to a wake-up that is lost as well. */
+/* The clock of the wait: musl supports no other. There, setting the clock back while a thread is between reading it and
+ * waiting lengthens that one wait by as much, which matters only if a wake-up is lost as well. */
 #if defined(__GLIBC__)
 enum { clock_of_waits = CLOCK_MONOTONIC };
 static int lock_until(void *p, const struct timespec *until) {
@@ -34,7 +33,7 @@ int shim_mutex_wait(void *p, int64_t ms) {
 
 uint32_t shim_mutex_owner(const void *p) { return shim_mutex_word(p) & 0x3fffffff; }
 
-/* 0 where /proc is another PID namespace's, or there is none. */
+/* Returns 0 if /proc belongs to another PID namespace, or does not exist. */
 static unsigned process_of(uint32_t thread) {
     char path[40], text[512], *found;
     ssize_t size = readlink("/proc/self", text, sizeof text - 1);
@@ -65,7 +64,7 @@ static void describe_process(uint32_t thread, char *text, size_t size) {
     if (length < 0) length = 0;
     name[length] = 0;
     for (char *c = name; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) *c = c[1] ? '?' : 0; /* a name may hold anything; it ends a line */
+        if ((unsigned char)*c < ' ' || *c == 127) *c = c[1] ? '?' : 0; /* any bytes, and a final newline */
     snprintf(text, size, "process %u (%s)", process, name);
 }
 

@@ -3,7 +3,7 @@
 
 #include <sched.h>
 
-/* What the threads share. Each takes the next number until none is left. */
+/* Work shared by the threads. Each takes the next number until none is left. */
 struct work {
     size_t count, next;
     void (*body)(size_t number, void *context);
@@ -17,7 +17,7 @@ static void *run(void *p) {
     return NULL;
 }
 
-/* Processors that this thread may run on: a program that is bound to one gets no more threads. */
+/* Processors that this thread may run on: a program bound to one gets no more threads. */
 static size_t processors(void) {
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -30,7 +30,7 @@ static int start(pthread_t *thread, struct work *work) {
     long fault = shim_fault("thread");
     if (fault < 0) return (int)-fault;
 #endif
-    /* A signal is for the program's own threads, which know what their handlers may do. */
+    /* Signals go to the program's own threads, which know what their handlers may do. */
     sigset_t all, before;
     sigfillset(&all);
     int e = pthread_sigmask(SIG_SETMASK, &all, &before);

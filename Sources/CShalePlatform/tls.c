@@ -1,6 +1,6 @@
 #include "platform.h"
 
-/* Here rather than in the header, where every module would get its own copy. */
+/* Defined here rather than in the header, where every module would get its own copy. */
 _Thread_local struct shim_error shim_thread_error;
 
 #ifdef SHALE_FAULTS

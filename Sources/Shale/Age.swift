@@ -5,7 +5,7 @@ import Foundation
 #endif
 import ShaleCore
 
-/// How long an entry is fresh, or is kept past that: a duration, for ever, or up to a point in time.
+/// How long an entry is fresh, or is kept once it is stale: a duration, forever, or until a point in time.
 ///
 /// ```swift
 /// try articles.insert(article, for: url, maxAge: .minutes(5))
@@ -13,7 +13,7 @@ import ShaleCore
 /// try articles.insert(article, for: url, maxAge: Age(timeout))
 /// ```
 ///
-/// Ages count in milliseconds, by the cache's clock.
+/// Ages have millisecond resolution and are measured by the cache's clock.
 public struct Age: Sendable, Hashable {
     private enum Form: Hashable {
         case duration(Duration)
@@ -22,14 +22,15 @@ public struct Age: Sendable, Hashable {
     }
     private let form: Form
 
-    /// A duration below a millisecond counts as one; below zero it is an error where it is used. Zero: stale at once.
+    /// A positive duration below a millisecond counts as one millisecond; zero means stale at once. Calls that are
+    /// given a negative age fail.
     public init(_ duration: Duration) { form = .duration(duration) }
     private init(_ form: Form) { self.form = form }
 
     public static let forever = Age(Form.forever)
-    /// As a max age: stale at once. As the time for which what is stale is kept: not at all.
+    /// As a max age: stale at once. As `staleFor`: stale entries are not kept.
     public static let zero = Age(Duration.zero)
-    /// Up to the point in time; one that is over is an age of zero.
+    /// Until a point in time; one in the past is an age of zero.
     public static func until(_ date: Date) -> Age { Age(Form.until(date)) }
 
     public static func milliseconds(_ count: some BinaryInteger) -> Age { Age(.milliseconds(Int64(clamping: count))) }
@@ -39,16 +40,16 @@ public struct Age: Sendable, Hashable {
     public static func minutes(_ count: Double) -> Age { times(count, 60) }
     public static func hours(_ count: some BinaryInteger) -> Age { times(count, 3600) }
     public static func hours(_ count: Double) -> Age { times(count, 3600) }
-    /// Of 24 hours.
+    /// A day has 24 hours.
     public static func days(_ count: some BinaryInteger) -> Age { times(count, 86400) }
     public static func days(_ count: Double) -> Age { times(count, 86400) }
 
-    /// What is more than any clock shows is for ever.
+    /// A count that overflows means forever.
     private static func times(_ count: some BinaryInteger, _ seconds: Int64) -> Age {
         let (product, isFar) = Int64(clamping: count).multipliedReportingOverflow(by: seconds)
         return isFar && count > 0 ? .forever : Age(.seconds(isFar ? .min : product))
     }
-    /// NaN is an error as a negative age is.
+    /// NaN becomes a negative age, which is an error where it is used.
     private static func times(_ count: Double, _ seconds: Double) -> Age {
         let product = count * seconds
         return product > 1e15 ? .forever : Age(.seconds(product >= -1e15 ? product : -1e15))
@@ -58,7 +59,7 @@ public struct Age: Sendable, Hashable {
 extension Age {
     var isNegative: Bool { if case .duration(let duration) = form { duration < .zero } else { false } }
 
-    /// As the store takes it, counted from a time in milliseconds since 1970.
+    /// The lifetime for the store; `now` is in milliseconds since 1970.
     func lifetime(from now: Int64) -> Store.Lifetime {
         switch form {
         case .forever: return .forever
@@ -69,7 +70,7 @@ extension Age {
         }
     }
 
-    /// Shortened, by chance, by up to a part of it.
+    /// Shortened by a random part of it, at most `part`.
     func jittered(by part: Double, from now: Int64) -> Age {
         guard part > 0, case .of(let duration) = lifetime(from: now) else { return self }
         return Age(duration * (1 - part * .random(in: 0..<1)))
@@ -81,7 +82,7 @@ extension Age: CustomStringConvertible {
         switch form {
         case .duration(let duration): "\(duration)"
         case .until(let date): "until \(date)"
-        case .forever: "for ever"
+        case .forever: "forever"
         }
     }
 }

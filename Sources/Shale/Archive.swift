@@ -5,13 +5,14 @@ import Foundation
 #endif
 import ShaleCore
 
-/// A cache as one value: its fresh entries, with what they were inserted with and when their ages end. Stale entries stay out.
+/// Encodes the fresh entries with their expiry times and everything they were inserted with. Stale entries are left
+/// out.
 extension Cache: Codable {
     public func encode(to encoder: any Encoder) throws {
         var seen = Set<Key>()
         var entries: [ArchivedEntry<Key, Value>] = []
         try store.forEach { bytes, known, value in
-            // The walk may come by an entry twice.
+            // The iteration may visit an entry twice.
             if !Meta.isMissing(known.meta), let key = keys.decode(bytes), let value = try? coder.decode(Data(value)),
                 seen.insert(key).inserted
             {
@@ -27,7 +28,7 @@ extension Cache: Codable {
         try container.encode(entries)
     }
 
-    /// A new cache in memory, with the ages and limits that `init(at:)` has by itself, but as many entries as fit.
+    /// A new cache in memory with the default options; it holds as many entries as fit.
     /// Its clock is the decoder's `userInfo[.cacheClock]`, or the system's.
     public convenience init(from decoder: any Decoder) throws {
         let container = try decoder.singleValueContainer()
@@ -53,8 +54,8 @@ extension Cache: Codable {
         let version = try insert(
             archived.value, for: archived.key, maxAge: left(), pinned: archived.isPinned,
             Meta(etag: archived.etag, tags: archived.tags, loadTime: archived.loadTime))
-        // Ages count from now, and the clock may have moved on between taking and giving one; one that moves at each look
-        // is a test's.
+        // The clock may advance between computing the age and storing it: retry until the expiry is exact. The bound is
+        // for test clocks that advance at every read.
         for _ in 0..<100 {
             guard let known = try store.entry(for: try stored(archived.key)), known.version == version,
                 known.expiresAt != archived.expires
@@ -63,14 +64,14 @@ extension Cache: Codable {
         }
     }
 
-    /// Writes the cache to `<name>.cache` as JSON, all or nothing, in the user's caches directory or the one given.
+    /// Writes the cache atomically to `<name>.cache` as JSON, in the user's caches directory or in `directory`.
     public func saveToDisk(
         withName name: String, in directory: URL? = nil, using fileManager: FileManager = .default
     ) throws {
         try writeArchive(self, to: try archive(name, in: directory, using: fileManager), using: fileManager)
     }
 
-    /// Reads what `saveToDisk(withName:in:using:)` wrote, here or in a ``MemoryCache``, into a new cache in memory.
+    /// Reads a file that `saveToDisk` of this type or of ``MemoryCache`` has written into a new cache in memory.
     public static func readFromDisk(
         withName name: String, in directory: URL? = nil, using fileManager: FileManager = .default,
         now: (@Sendable () -> Date)? = nil
@@ -99,11 +100,12 @@ func readArchive<C: Decodable>(from file: URL, now: (@Sendable () -> Date)?) thr
     return try decoder.decode(C.self, from: Data(contentsOf: file))
 }
 
-/// An entry as archives have it. The article "Caching in Swift" has `expirationDate`, and none of what may be missing.
+/// An entry in an archive. Archives of the cache in the article "Caching in Swift" have `expirationDate` and none of
+/// the optional fields.
 struct ArchivedEntry<Key: Codable, Value: Codable>: Codable {
     let key: Key
     let value: Value
-    /// Milliseconds since 1970. Without one there may be an `expirationDate`.
+    /// Milliseconds since 1970; nil: never, unless there is an `expirationDate`.
     private(set) var expires: Int64?
     private var date: Date?
     private(set) var etag: String?
@@ -126,7 +128,7 @@ struct ArchivedEntry<Key: Codable, Value: Codable>: Codable {
         self.loadTime = loadTime
     }
 
-    /// As the article has it.
+    /// In the article's format.
     init(key: Key, value: Value, expirationDate: Date) {
         self.key = key
         self.value = value
@@ -166,22 +168,22 @@ struct ArchivedEntry<Key: Codable, Value: Codable>: Codable {
     /// Nil: never.
     var expirationDate: Date? { date ?? expires.map(Date.init(millisecondsSince1970:)) }
 
-    /// What no cache has written.
+    /// Why the entry is invalid; nil: it is valid.
     var fault: String? {
         if let expires, !(0..<latestExpiry).contains(expires) {
-            return "it expires at \(expires); that is from 0 to \(latestExpiry - 1), in milliseconds, or null"
+            return "expires is \(expires); it must be from 0 to \(latestExpiry - 1), in milliseconds, or null"
         }
-        return loadTime < 0 ? "its loadTime is \(loadTime); it is not negative" : nil
+        return loadTime < 0 ? "loadTime is \(loadTime); it must not be negative" : nil
     }
 }
 
-/// Milliseconds since 1970: what is as late, or later, never comes.
+/// Milliseconds since 1970. Times at or after this one mean never.
 private let latestExpiry: Int64 = 1 << 48 - 1
 
 extension CodingUserInfoKey {
-    /// A `@Sendable () -> Date`: the clock of the caches that a decoder makes.
+    /// A `@Sendable () -> Date`: the clock of the caches that a decoder creates.
     public static var cacheClock: CodingUserInfoKey {
-        // Any string makes a key.
+        // The initializer accepts every string.
         CodingUserInfoKey(rawValue: "shale.cacheClock").unsafelyUnwrapped
     }
 }

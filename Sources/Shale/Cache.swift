@@ -5,7 +5,7 @@ import Foundation
 #endif
 import ShaleCore
 import Synchronization
-// What this module's users write of the one below.
+// Types of ShaleCore in this module's public interface.
 @_exported import enum ShaleCore.Compression
 @_exported import enum ShaleCore.Eviction
 @_exported import struct ShaleCore.Lease
@@ -20,115 +20,123 @@ import Synchronization
 /// let article = try await articles.value(for: url) { try await download(url) }
 /// ```
 ///
-/// An entry is fresh until its age is over, then stale: it is served to those alone who ask for stale data,
-/// and leaves like any other, the least recently used first, unless the store has another `Eviction`. Every entry may leave to
-/// make room: keep the truth elsewhere.
+/// An entry is fresh for its max age, then stale. Only calls that ask for stale data return stale entries. A full store
+/// evicts fresh and stale entries alike, the least recently used first unless it has another `Eviction`: do not keep
+/// the only copy of data in a cache.
 ///
-/// Keys are the same if they are equal, see ``CacheKey`` for those that have a `==` of their own.
+/// Equal keys are the same key. Key types with a `==` of their own conform to ``CacheKey``.
 ///
-/// Values are kept in a `Store`, encoded. Decoded values that were used lately are kept in memory in front of
-/// it, and each read from memory asks the store for the entry's version and age first: what another process
-/// has replaced, removed or invalidated is never served, and what it has expired is stale. Such a read counts as a use in the store too.
+/// A `Store` holds the encoded values. Decoded values that were used recently stay in memory; each read from memory
+/// first checks the entry's version and age in the store. It therefore never returns a value that another process has
+/// replaced, removed or invalidated, reports an expired entry as stale, and counts as a use in the store.
 ///
-/// Every method may be called from any thread, and from several processes at once; in the child of a `fork`, open
-/// another cache, as this one's locks may be held by threads that the child does not have. Errors are `ShaleError`;
-/// loading functions throw what the loader throws as well.
+/// All methods are safe to call from any thread and from several processes at once. The child of a `fork` has to open
+/// its own cache: a thread that does not exist in the child may hold this one's locks. Errors are `ShaleError`; loading
+/// functions also throw what the loader throws.
 public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Sendable>: Sendable {
-    /// Where the entries are. It may hold other caches, and entries that belong to none.
+    /// Holds the entries. It may also hold other caches, and entries that belong to no cache.
     public let store: Store
-    /// What tells this cache's entries from others' in the store; empty for a cache that was opened by its directory.
+    /// Separates this cache's entries from others in the store; empty for a cache that was opened by its directory.
     public let name: String
 
     let options: Options
     @usableFromInline let coder: Coder<Value>
     @usableFromInline let keys: KeySpace<Key>
     @usableFromInline let memory: MemoryTier<Key, Value>
-    let place: StorePlace
+    let storeIdentity: StoreIdentity
     let loader = Loader<[UInt8], Answer>()
     let pauses = LoadPauses<[UInt8]>()
     @usableFromInline let counters = Counters()
-    @usableFromInline let broadcast = Broadcast<Change>()
-    @usableFromInline let told = Broadcast<Event>()
+    @usableFromInline let changeBroadcast = Broadcast<Change>()
+    @usableFromInline let eventBroadcast = Broadcast<Event>()
     private let evictions = Mutex<Int?>(nil)
     let waits = Mutex<Int?>(nil)
     private let isData = Value.self == Data.self
 
     /// Opens the cache in a directory, creating it and missing parents.
     ///
-    /// What is left out changes nothing in a store that is there already. Options that are out of range are an error of the code
-    /// `invalid`, which says what the range is.
+    /// An option that is nil leaves the setting of an existing store unchanged. An option out of range is an error with
+    /// the code `invalid`, whose message states the range.
     ///
     /// - Parameters:
-    ///   - directory: On a local file system. For a cache without one there is ``inMemory(options:)``.
-    ///   - options: See ``Options``, for the further parameters of the other initializers too.
+    ///   - directory: On a local file system. ``inMemory(options:)`` needs no directory.
+    ///   - options: See ``Options``, also for the parameters of the other initializers.
     public convenience init(at directory: String, options: Options) throws(ShaleError) {
         try self.init(opening: directory, options)
     }
 
     /// The same, in a directory that a file URL names.
     public convenience init(at directory: URL, options: Options) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) is not a file URL") }
         try self.init(opening: directory.path, options)
     }
 
     /// The same, with the options one by one.
     public convenience init(
         at directory: String, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
-        capacity: Int? = nil,
+        capacity: Int? = nil, reserveCapacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
         leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+        schema: Int = 0, removesUndecodable: Bool = false, now: (@Sendable () -> Date)? = nil,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
             at: directory,
             options: Options(
-                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
-                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+                reserveCapacity: reserveCapacity, eviction: eviction, memoryEntries: memoryEntries,
+                memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, lockTimeout: lockTimeout,
+                coder: coder, schema: schema, removesUndecodable: removesUndecodable, now: now, limitClock: limitClock))
     }
 
     /// The same, in a directory that a file URL names.
     public convenience init(
         at directory: URL, maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil,
-        capacity: Int? = nil,
+        capacity: Int? = nil, reserveCapacity: Int? = nil,
         eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
         leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
-        now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+        schema: Int = 0, removesUndecodable: Bool = false, now: (@Sendable () -> Date)? = nil,
+        limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
             at: directory,
             options: Options(
-                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
-                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+                reserveCapacity: reserveCapacity, eviction: eviction, memoryEntries: memoryEntries,
+                memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, lockTimeout: lockTimeout,
+                coder: coder, schema: schema, removesUndecodable: removesUndecodable, now: now, limitClock: limitClock))
     }
 
-    /// A new cache in memory, which goes with its last reference. The rest is as for a cache in a directory.
+    /// A new cache in memory, which its last reference frees. Otherwise it behaves like a cache in a directory.
     public static func inMemory(options: Options) throws(ShaleError) -> Cache { try Cache(opening: nil, options) }
 
     /// The same, with the options one by one.
     public static func inMemory(
         maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
-        eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
+        reserveCapacity: Int? = nil, eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20,
+        refreshAhead: Double = 0, leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil,
+        coder: Coder<Value> = .standard, schema: Int = 0, removesUndecodable: Bool = false,
         now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) -> Cache {
         try inMemory(
             options: Options(
-                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity, eviction: eviction,
-                memoryEntries: memoryEntries, memoryBytes: memoryBytes, refreshAhead: refreshAhead,
-                leaseTime: leaseTime, lockTimeout: lockTimeout, coder: coder, now: now, limitClock: limitClock))
+                maxAge: maxAge, staleFor: staleFor, maxEntries: maxEntries, capacity: capacity,
+                reserveCapacity: reserveCapacity, eviction: eviction, memoryEntries: memoryEntries,
+                memoryBytes: memoryBytes, refreshAhead: refreshAhead, leaseTime: leaseTime, lockTimeout: lockTimeout,
+                coder: coder, schema: schema, removesUndecodable: removesUndecodable, now: now, limitClock: limitClock))
     }
 
-    /// Opens one of many caches in a store, each under a name of its own. The store's limits and clock are shared by them all:
-    /// options that are the store's, ``Options/maxEntries`` for one, are an error.
+    /// Opens one of several caches in a store, each with its own name. They share the store's limits and clock:
+    /// `maxEntries`, `capacity`, `reserveCapacity`, `eviction`, `lockTimeout` and `now` are errors here; set them on the
+    /// store.
     ///
-    /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value. The rest is as for a
-    /// cache in a directory.
+    /// A name has at most 255 bytes of UTF-8, and is for one type of key and one type of value, see also
+    /// ``Options/schema``. Otherwise the cache behaves like a cache in a directory.
     public convenience init(in store: Store, named name: String, options: Options) throws(ShaleError) {
-        if options.isOfStore {
+        if options.includesStoreOptions {
             throw ShaleError(
-                "maxEntries, capacity, eviction, lockTimeout and now are the store's: give them to it",
+                "maxEntries, capacity, reserveCapacity, eviction, lockTimeout and now belong to the store; set them in "
+                    + "Store.Options",
                 in: store.directory,
                 named: name)
         }
@@ -139,34 +147,36 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public convenience init(
         in store: Store, named name: String, maxAge: Age = .hours(12), staleFor: Age = .forever,
         memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
-        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard,
-        limitClock: any Clock<Duration> = ContinuousClock()
+        leaseTime: Duration = .seconds(10), coder: Coder<Value> = .standard, schema: Int = 0,
+        removesUndecodable: Bool = false, limitClock: any Clock<Duration> = ContinuousClock()
     ) throws(ShaleError) {
         try self.init(
             in: store, named: name,
             options: Options(
                 maxAge: maxAge, staleFor: staleFor, memoryEntries: memoryEntries, memoryBytes: memoryBytes,
-                refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, limitClock: limitClock))
+                refreshAhead: refreshAhead, leaseTime: leaseTime, coder: coder, schema: schema,
+                removesUndecodable: removesUndecodable, limitClock: limitClock))
     }
 
     /// Nil: in memory.
     convenience init(opening directory: String?, _ options: Options) throws(ShaleError) {
-        // Before anything is made or changed.
+        // Before any file is created or changed.
         if let fault = options.fault { throw ShaleError(fault, in: directory) }
-        var ofStore = Store.Options(capacity: options.capacity, maxEntries: options.maxEntries)
-        ofStore.eviction = options.eviction
-        ofStore.lockTimeout = options.lockTimeout
-        if let now = options.now { ofStore.now = { now().millisecondsSince1970 } }
-        try self.init(in: try Store(at: directory, options: ofStore), "", options)
+        var storeOptions = Store.Options(capacity: options.capacity, maxEntries: options.maxEntries)
+        storeOptions.reserveCapacity = options.reserveCapacity
+        storeOptions.eviction = options.eviction
+        if let lockTimeout = options.lockTimeout { storeOptions.lockTimeout = lockTimeout }
+        if let now = options.now { storeOptions.now = { now().millisecondsSince1970 } }
+        try self.init(in: try Store(at: directory, options: storeOptions), "", options)
     }
 
     private init(in store: Store, _ name: String, _ options: Options) throws(ShaleError) {
         self.store = store
         self.name = name
         self.options = options
-        place = StorePlace(store)
-        keys = try KeySpace(name: name)
+        storeIdentity = StoreIdentity(store)
         if let fault = options.fault { throw ShaleError(fault, in: store.directory, named: name) }
+        keys = try KeySpace(name: name, schema: options.schema)
         memory = MemoryTier(maxEntries: options.memoryEntries, maxCost: options.memoryBytes)
         coder = options.coder
     }
@@ -174,27 +184,32 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     deinit {
         if let observed = evictions.withLock({ $0 }) { store.stopObserving(observed) }
         if let observed = waits.withLock({ $0 }) { store.stopObservingWaits(observed) }
-        broadcast.finish()
-        told.finish()
+        changeBroadcast.finish()
+        eventBroadcast.finish()
     }
 
     // MARK: Reading
 
-    // Inlinable, down to the store: what its users' compiler specialises for their types takes a third of the instructions.
+    // Inlinable down to the store: code that is specialised for the client's types takes a third of the instructions.
 
-    /// The fresh value, or nil; set: inserts, or removes with nil. Errors read as nil. Those of writing are counted in
-    /// ``CacheStatistics/failedWrites`` and announced as ``Event/writeFailed(_:_:)``; the first of each object is also written to standard error.
-    /// Where they matter, call `value(for:)`, `insert` and `remove`.
+    /// The fresh value, or nil. Setting inserts; setting nil removes.
+    ///
+    /// A read that fails returns nil. A write that fails changes nothing: it counts in ``CacheStatistics/failedWrites``
+    /// and sends ``Event/writeFailed(_:_:)``; the first one of each object also goes to standard error. Call
+    /// `value(for:)`, `insert` and `remove` to handle errors.
+    ///
+    /// `cache[key]? += 1` is a read and an insertion: tasks that do this at once lose changes, which
+    /// ``update(_:for:)`` does not.
     public subscript(key: Key) -> Value? {
         @inlinable get { try? value(for: key) }
         set {
             do throws(ShaleError) {
                 if let newValue { try insert(newValue, for: key) } else { try remove(key) }
-            } catch { tell(ofFailedWrite: error, for: key) }
+            } catch { reportFailedWrite(error, for: key) }
         }
     }
 
-    /// The fresh value, or the default where there is none, or it cannot be read; set: inserts, as the other subscript does.
+    /// The fresh value, or the default if there is none or the read fails. Setting inserts, like the other subscript.
     public subscript(key: Key, default defaultValue: @autoclosure () -> Value) -> Value {
         get { self[key] ?? defaultValue() }
         set { self[key] = newValue }
@@ -203,23 +218,24 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// The fresh value, or nil.
     @inlinable
     public func value(for key: Key) throws(ShaleError) -> Value? {
-        if told.isHeard { return try entry(for: key)?.value }
-        // A hit in memory makes no entry, which would take as long as finding it.
-        let place = try place(of: key)
-        guard let held = memory.item(for: place) else {
+        if eventBroadcast.hasListeners { return try entry(for: key)?.value }
+        // A hit in memory does not build an `Entry`, which would double its cost.
+        let memoryKey = try memoryKey(for: key)
+        guard let held = memory.item(for: memoryKey) else {
             return counted(
-                try readStored(key, try stored(key, at: place), at: place, includingStale: false, peeking: false))
+                try readStored(
+                    key, try stored(key, at: memoryKey), at: memoryKey, includingStale: false, peeking: false))
         }
         guard let version = try store.readVersion(of: held.storedKey) else {
-            memory.remove(place)
+            memory.remove(memoryKey)
             return counted(nil)
         }
         if version == held.version {
             counters.count(.memory)
             return held.value
         }
-        // It was replaced. The use has been counted by the question just asked.
-        return counted(try readStored(key, held.storedKey, at: place, includingStale: false, peeking: true))
+        // It was replaced. `readVersion` has already counted the use.
+        return counted(try readStored(key, held.storedKey, at: memoryKey, includingStale: false, peeking: true))
     }
 
     @inlinable
@@ -228,38 +244,41 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return entry?.value
     }
 
-    /// The value with what is known of it, or nil. A stored value that no longer decodes is removed, and reads as nil.
+    /// The value with its metadata, or nil. A stored value that does not decode reads as nil.
     @inlinable
     public func entry(for key: Key, includingStale: Bool = false) throws(ShaleError) -> Entry? {
         let entry = try read(key, includingStale: includingStale)
         counters.count(entry?.source)
-        if told.isHeard { tell(of: entry, for: key, includingStale: includingStale) }
+        if eventBroadcast.hasListeners { emitRead(entry, for: key, includingStale: includingStale) }
         return entry
     }
 
-    /// What this object has counted since it was made.
+    /// This object's counters, from its creation on.
     public var statistics: CacheStatistics { counters.statistics }
 
-    /// `peeking` leaves the order of use and the store's counters alone.
+    /// With `peeking`, as in the steps of a load, the read changes neither the order of use nor any counter.
     @inlinable
     func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
-        let place = try place(of: key)
-        guard let held = memory.item(for: place) else {
+        let memoryKey = try memoryKey(for: key)
+        guard let held = memory.item(for: memoryKey) else {
             return try readStored(
-                key, try stored(key, at: place), at: place, includingStale: includingStale, peeking: peeking)
+                key, try stored(key, at: memoryKey), at: memoryKey, includingStale: includingStale, peeking: peeking,
+                reporting: !peeking)
         }
         guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
-            memory.remove(place)
+            memory.remove(memoryKey)
             return nil
         }
         if known.version == held.version { return Entry(held.value, known, source: .memory) }
-        // It was replaced. The use has been counted by the question just asked.
-        return try readStored(key, held.storedKey, at: place, includingStale: includingStale, peeking: true)
+        // It was replaced. `entry(for:)` has already counted the use.
+        return try readStored(
+            key, held.storedKey, at: memoryKey, includingStale: includingStale, peeking: true, reporting: !peeking)
     }
 
     @inlinable
     func readStored(
-        _ key: Key, _ storedKey: [UInt8], at place: MemoryKey<Key>, includingStale: Bool, peeking: Bool
+        _ key: Key, _ storedKey: [UInt8], at memoryKey: MemoryKey<Key>, includingStale: Bool, peeking: Bool,
+        reporting: Bool = true
     ) throws(ShaleError) -> Entry? {
         let read = try store.withValue(for: storedKey, includingStale: includingStale, peeking: peeking) {
             known, bytes in
@@ -270,33 +289,35 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         case .success(let value):
             keep(
                 MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size),
-                at: place)
+                at: memoryKey)
             return Entry(value, read.known, source: .store)
         case .failure:
-            removeUndecodable(key, storedKey, version: read.known.version)
+            foundUndecodable(key, storedKey, version: read.known.version, reporting: reporting)
             return nil
         }
     }
 
     @usableFromInline
-    func removeUndecodable(_ key: Key, _ storedKey: [UInt8], version: UInt64) {
+    func foundUndecodable(_ key: Key, _ storedKey: [UInt8], version: UInt64, reporting: Bool) {
+        // A failed removal, as in a read-only store, does not matter: the read is a miss.
+        let isRemoved = options.removesUndecodable && (try? store.remove(storedKey, version: version)) == true
+        guard reporting || isRemoved else { return }
         counters.undecodable.add(1, ordering: .relaxed)
-        told.send(.undecodable(key))
-        // Where it cannot be removed, in a read-only store for one, it is a miss all the same.
-        if (try? store.remove(storedKey, version: version)) == true { broadcast.send(.removed(key)) }
+        eventBroadcast.send(.undecodable(key))
+        if isRemoved { changeBroadcast.send(.removed(key)) }
     }
 
     // MARK: Writing
 
-    /// Stores a value and returns its version. Survives `kill -9` once it has returned.
+    /// Stores a value and returns its version. Once the call has returned, the value survives `kill -9`.
     ///
     /// - Parameters:
     ///   - value: At most a quarter of the store's capacity, and 1 GiB, encoded.
-    ///   - key: At most some 65,000 bytes, encoded.
-    ///   - maxAge: Nil: the cache's.
+    ///   - key: At most about 65,000 bytes, encoded.
+    ///   - maxAge: Nil: the cache's default.
     ///   - tags: At most seven, none empty, see ``removeAll(tagged:)``.
-    ///   - etag: A validator that is kept beside the value, for the next request to the value's origin.
-    ///   - pinned: Never evicted to make room; ages and removals still apply.
+    ///   - etag: A validator, stored with the value, for the next request to the value's origin.
+    ///   - pinned: The entry is never evicted; it still expires and can be removed.
     @discardableResult
     @inlinable
     public func insert(
@@ -306,19 +327,17 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         try insert(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags))
     }
 
-    /// Stores a value in the place of the version that the caller has read, fresh or stale, and returns the new version. Nil, with nothing
-    /// changed, where that version is no longer there: somebody else has replaced or removed it. The rest is as for
+    /// Replaces the version that the caller has read, fresh or stale, and returns the new version. Returns nil and
+    /// changes nothing if another caller has replaced or removed that version. Otherwise like
     /// ``insert(_:for:maxAge:tags:etag:pinned:)``.
-    @discardableResult
-    public func replace(
-        _ version: UInt64, with value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [],
-        etag: String? = nil,
-        pinned: Bool = false
+    public func insert(
+        _ value: Value, for key: Key, ifVersion version: UInt64, maxAge: Age? = nil, tags: [String] = [],
+        etag: String? = nil, pinned: Bool = false
     ) throws(ShaleError) -> UInt64? {
         try set(value, for: key, maxAge: maxAge, pinned: pinned, Meta(etag: etag, tags: tags), .ifVersion(version))
     }
 
-    /// Nil, with nothing changed, where the condition does not hold.
+    /// Returns nil and changes nothing if the condition does not hold.
     package func insert(
         _ value: Value, for key: Key, maxAge: Age? = nil, tags: [String] = [], pinned: Bool = false,
         if condition: Condition
@@ -330,39 +349,55 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     func insert(_ value: Value, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta) throws(ShaleError)
         -> UInt64
     {
-        // Without a condition, a set always gives a version.
+        // An unconditional set always returns a version.
         try set(value, for: key, maxAge: maxAge, pinned: pinned, meta, .always) ?? 0
     }
 
-    /// No value: one that is known to be missing, as the meta says.
+    /// A nil value stores that the key is known to be missing.
     @inlinable
     func set(
         _ value: Value?, for key: Key, maxAge: Age?, pinned: Bool, _ meta: Meta, _ condition: Condition
     ) throws(ShaleError) -> UInt64? {
         let storedKey = try stored(key)
-        let (version, item) = try write(value, for: key, storedKey, maxAge: maxAge, pinned: pinned, meta, condition)
+        let bytes = try encode(value, for: key)
+        return try set(value, bytes, for: key, storedKey, maxAge: maxAge, pinned: pinned, meta, condition)
+    }
+
+    @usableFromInline
+    func encode(_ value: Value?, for key: Key) throws(ShaleError) -> Data {
+        do { return try value.map(coder.encode) ?? Data() } catch {
+            throw failure("the value for \(key) cannot be encoded: \(error)")
+        }
+    }
+
+    /// `bytes` is the encoded value.
+    @inlinable
+    func set(
+        _ value: Value?, _ bytes: Data, for key: Key, _ storedKey: [UInt8], maxAge: Age?, pinned: Bool, _ meta: Meta,
+        _ condition: Condition
+    ) throws(ShaleError) -> UInt64? {
+        let (version, item) = try write(value, bytes, storedKey, maxAge: maxAge, pinned: pinned, meta, condition)
         guard let version else { return nil }
-        let place = keys.place(of: key, storedAs: storedKey)
+        let memoryKey = keys.memoryKey(for: key, storedAs: storedKey)
         guard let item else {
-            memory.remove(place)
+            memory.remove(memoryKey)
             return version
         }
-        keep(item, at: place)
-        broadcast.send(.inserted(key, version: version))
+        keep(item, at: memoryKey)
+        changeBroadcast.send(.inserted(key, version: version))
         return version
     }
 
-    /// In the store; and what memory may keep of it. Its version is nil, with nothing changed, where the condition does not hold.
+    /// Writes to the store and returns the item for memory. The version is nil, and nothing has changed, if the
+    /// condition does not hold.
     @usableFromInline
     func write(
-        _ value: Value?, for key: Key, _ storedKey: [UInt8], maxAge: Age?, pinned: Bool, _ meta: Meta,
+        _ value: Value?, _ bytes: Data, _ storedKey: [UInt8], maxAge: Age?, pinned: Bool, _ meta: Meta,
         _ condition: Condition
     ) throws(ShaleError) -> (version: UInt64?, item: MemoryTier<Key, Value>.Item?) {
         let maxAge = try lifetime(maxAge), stale = options.staleFor.lifetime(from: store.now)
-        let bytes: Data
-        do { bytes = try value.map(coder.encode) ?? Data() } catch {
-            throw failure("the value for \(key) cannot be encoded: \(error)")
-        }
+        // The store's own limit counts the tag of the whole cache.
+        if meta.tags.count > 7 { throw failure("\(meta.tags.count) tags; an entry has at most seven") }
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
         let version = try store.set(
@@ -375,112 +410,117 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         )
     }
 
-    /// Gives an entry, fresh or stale, a new age from now; nil: the cache's. False where there is none.
+    /// Gives a fresh or stale entry a new max age, counted from now; nil: the cache's default. Returns false if there
+    /// is no entry.
     @discardableResult
     public func touch(_ key: Key, maxAge: Age? = nil) throws(ShaleError) -> Bool {
         try store.touch(try stored(key), maxAge: try lifetime(maxAge))
     }
 
-    /// Makes an entry stale, as if its age were over: it serves those who ask for stale data until it is loaded or inserted
-    /// anew. A load of it that is under way stores nothing. Whether there was one.
+    /// Makes an entry stale: calls that ask for stale data return it until it is loaded or inserted again. A load of
+    /// the key that is under way stores nothing. Returns whether there was a fresh or stale entry.
     ///
-    /// It is kept as long as the cache keeps what is stale (`staleFor`), from now on, but no longer than it would have been.
+    /// The entry is kept for `staleFor` from now on, but no longer than it would have been.
     @discardableResult
     public func expire(_ key: Key) throws(ShaleError) -> Bool { try store.expire(try stored(key)) }
 
-    /// Makes every entry of this cache stale, and none of another in the same store, at a cost that does not depend on how many there are.
+    /// Makes every entry of this cache stale, in constant time. Other caches in the store are not affected.
     public func expireAll() throws(ShaleError) { try store.expire(tag: keys.tag) }
 
-    /// Makes every entry of this cache stale that was inserted with the tag, at a cost that does not depend on how many there are.
+    /// Makes every entry of this cache with the tag stale, in constant time.
     public func expireAll(tagged tag: String) throws(ShaleError) { try store.expire(tag: try stored(tag: tag)) }
 
-    /// Whether there was an entry to remove. With a version, an entry that has another one stays; none has 0.
+    /// Removes an entry and returns whether there was one. With a version, an entry of another version stays; no entry
+    /// has version 0.
     @discardableResult
     public func remove(_ key: Key, version: UInt64? = nil) throws(ShaleError) -> Bool {
         let storedKey = try stored(key)
         let wasThere = try store.remove(storedKey, version: version)
         if !wasThere, version != nil { return false }
-        memory.remove(keys.place(of: key, storedAs: storedKey))
-        if wasThere { broadcast.send(.removed(key)) }
+        memory.remove(keys.memoryKey(for: key, storedAs: storedKey))
+        if wasThere { changeBroadcast.send(.removed(key)) }
         return wasThere
     }
 
-    /// Removes every entry of this cache, and none of another in the same store, at a cost that does not depend on how many there are.
+    /// Removes every entry of this cache, in constant time. Other caches in the store are not affected.
     public func removeAll() throws(ShaleError) {
         try store.invalidate(tag: keys.tag)
         memory.removeAll()
-        broadcast.send(.removedAll(tag: nil))
+        changeBroadcast.send(.removedAll(tag: nil))
     }
 
-    /// Removes every entry of this cache that was inserted with the tag, at a cost that does not depend on how many there are.
+    /// Removes every entry of this cache with the tag, in constant time.
     public func removeAll(tagged tag: String) throws(ShaleError) {
         try store.invalidate(tag: try stored(tag: tag))
-        broadcast.send(.removedAll(tag: tag))
+        changeBroadcast.send(.removedAll(tag: tag))
     }
 
     // MARK: Changes
 
-    /// What this object inserts and removes from now on, what its store evicts, and what leaves its memory.
+    /// A stream of this object's insertions and removals, of the evictions from its store, and of those from its
+    /// memory.
     ///
-    /// Each call gives a sequence of its own, which ends with the cache object: with its last reference. One that is not read keeps the newest 1,024 changes.
-    /// What other processes insert, remove and evict is not announced, nor what expires.
+    /// Each call returns a new stream, which ends when the cache object is freed. A stream buffers the newest 1,024
+    /// unread changes. Streams do not show the changes of other processes, nor expirations.
     public var changes: AsyncStream<Change> {
         evictions.withLock { observed in
             guard observed == nil else { return }
-            // Not the cache: its last reference must not go where the store calls.
-            let keys = keys, broadcast = broadcast
+            // The observer does not capture the cache: the store must not release its last reference.
+            let keys = keys, changeBroadcast = changeBroadcast
             observed = store.observeEvictions { key in
-                if broadcast.isHeard, let key = key.withUnsafeBytes({ keys.decode($0) }) {
-                    broadcast.send(.evicted(key))
+                if changeBroadcast.hasListeners, let key = key.withUnsafeBytes({ keys.decode($0) }) {
+                    changeBroadcast.send(.evicted(key))
                 }
             }
         }
-        return broadcast.stream()
+        return changeBroadcast.stream()
     }
 
-    /// A change that this object made.
+    /// A change to the cache that ``changes`` reports.
     public enum Change: Sendable {
         case inserted(Key, version: UInt64)
         case removed(Key)
-        /// Every entry, or every one with the tag.
+        /// Every entry, or every entry with the tag.
         case removedAll(tag: String?)
-        /// Left the store to make room for others, of any cache in it. Where several threads insert, it may come before the
-        /// announcement that the entry was inserted.
+        /// The store evicted the entry to make room for another, of any cache in it. With several inserting threads it
+        /// may precede the entry's `inserted`.
         case evicted(Key)
-        /// Left memory to make room for others. The store may still hold it.
+        /// The decoded value was evicted from memory. The store may still hold the entry.
         case evictedFromMemory(Key)
     }
 
     // MARK: Shared steps
 
-    /// A slice of `Data` would keep all of it alive.
+    /// Copies a `Data` slice, which would keep its whole buffer alive.
     private func compact(_ value: Value) -> Value {
         guard isData, let data = value as? Data else { return value }
         return Data(data) as? Value ?? value
     }
 
     @inlinable
-    func keep(_ item: MemoryTier<Key, Value>.Item, at place: MemoryKey<Key>) {
-        let evicted = memory.insert(item, for: place)
-        if broadcast.isHeard { tell(ofEvicted: evicted) }
+    func keep(_ item: MemoryTier<Key, Value>.Item, at memoryKey: MemoryKey<Key>) {
+        let evicted = memory.insert(item, for: memoryKey)
+        if changeBroadcast.hasListeners { emitEvicted(evicted) }
     }
 
     @usableFromInline
-    func tell(ofEvicted items: [MemoryTier<Key, Value>.Item]) {
+    func emitEvicted(_ items: [MemoryTier<Key, Value>.Item]) {
         for item in items {
-            if let key = item.storedKey.withUnsafeBytes({ keys.decode($0) }) { broadcast.send(.evictedFromMemory(key)) }
+            if let key = item.storedKey.withUnsafeBytes({ keys.decode($0) }) {
+                changeBroadcast.send(.evictedFromMemory(key))
+            }
         }
     }
 
-    /// Where memory keeps it. A key that is compared as it is need not be encoded for a hit.
+    /// The key in memory. A key that is compared by `==` need not be encoded for a hit.
     @inlinable
-    func place(of key: Key) throws(ShaleError) -> MemoryKey<Key> {
+    func memoryKey(for key: Key) throws(ShaleError) -> MemoryKey<Key> {
         keys.encoding.isCompared ? .compared(key) : .stored(try stored(key))
     }
 
     @inlinable
-    func stored(_ key: Key, at place: MemoryKey<Key>) throws(ShaleError) -> [UInt8] {
-        if case .stored(let bytes) = place { bytes } else { try stored(key) }
+    func stored(_ key: Key, at memoryKey: MemoryKey<Key>) throws(ShaleError) -> [UInt8] {
+        if case .stored(let bytes) = memoryKey { bytes } else { try stored(key) }
     }
 
     @inlinable
@@ -488,16 +528,16 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         do { return try keys.encode(key) } catch { throw failure("the key \(key) cannot be encoded: \(error)") }
     }
 
-    /// An empty tag would be the one that every entry of the cache carries.
+    /// Rejects the empty tag: it would be the tag that every entry of the cache carries.
     private func stored(tag: String) throws(ShaleError) -> String {
-        if tag.isEmpty { throw failure("a tag is empty; it has 1 to 65,535 bytes") }
+        if tag.isEmpty { throw failure("a tag is empty; it must have 1 to 65,535 bytes") }
         return keys.tag + tag.canonical
     }
 
-    /// From now on; nil: the cache's.
+    /// Counted from now; nil: the cache's default.
     func lifetime(_ maxAge: Age?) throws(ShaleError) -> Store.Lifetime {
         let maxAge = maxAge ?? options.maxAge
-        if maxAge.isNegative { throw failure("maxAge is \(maxAge); it is not negative") }
+        if maxAge.isNegative { throw failure("maxAge is \(maxAge); it must not be negative") }
         return maxAge.lifetime(from: store.now)
     }
 
@@ -508,7 +548,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 }
 
 extension ShaleError {
-    /// Of the caller. It names the place.
+    /// An error of the caller, with the directory and the cache's name.
     init(_ fault: String, in directory: String?, named name: String = "") {
         self.init(
             code: .invalid,
@@ -517,13 +557,13 @@ extension ShaleError {
 }
 
 extension ShaleError {
-    /// The same call would fail always, and everywhere.
-    var isCallers: Bool { code == .invalid }
+    /// The same call would always fail.
+    var isInvalidArgument: Bool { code == .invalid }
 }
 
 extension Date {
-    /// The nearest, so that whole milliseconds come back from a `Date`, which counts in binary fractions of a second.
-    /// What no clock shows is the first moment, or the last.
+    /// Rounded to the nearest, so that whole milliseconds survive the conversion to a `Date`, which is a binary
+    /// floating-point number of seconds. Dates out of range are clamped.
     package var millisecondsSince1970: Int64 {
         Int64(exactly: (timeIntervalSince1970 * 1000).rounded()) ?? (timeIntervalSince1970 > 0 ? .max : 0)
     }

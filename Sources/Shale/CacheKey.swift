@@ -1,8 +1,8 @@
-/// A type of key with a `==` of its own, which says what its values are stored under.
+/// A key type with a custom `==`. It maps equal keys to one canonical value.
 ///
-/// Keys are told apart by what they encode to. A key with the `==` that the compiler makes needs nothing: in a ``Cache``, strings
-/// are equal as `==` has it, however they are composed, there is one zero and one NaN, and sets and dictionaries have no order. A `==`
-/// that sees less than the encoding does, or more, has to be told, wherever in a key its type stands:
+/// A ``Cache`` distinguishes keys by their encoding. Key types with a synthesized `==` need nothing: canonically
+/// equivalent strings encode alike, there is one zero and one NaN, and sets and dictionaries are sorted. A type whose
+/// `==` distinguishes fewer or more values than its encoding has to conform, also where it is nested in a key:
 ///
 /// ```swift
 /// struct Host: CacheKey {
@@ -13,10 +13,10 @@
 /// }
 /// ```
 ///
-/// Without it, such keys are equal in the program and two in the cache, in memory as in the store. Keys that come back from a cache,
-/// as those of ``Cache/allKeys()``, are canonical ones.
+/// Without the conformance, such keys are equal in the program but distinct in the cache, in memory and in the store.
+/// Keys that a cache returns, for example from ``Cache/allKeys()``, are canonical.
 public protocol CacheKey: Hashable, Codable, Sendable {
-    /// The one that stands for all that are equal to it: for equal keys, values that encode alike, and for others, values that do not.
-    /// Called for each use of the key, on any thread, under no lock.
+    /// The representative of all equal keys. Equal keys must have canonical values that encode alike; unequal keys,
+    /// values that encode differently. Called for each use of the key, on any thread, without a lock held.
     var canonical: Self { get }
 }

@@ -4,8 +4,8 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// Makes JSON of which there is one form for equal values: names in order, strings normalized, one zero and one NaN, sets and
-/// dictionaries sorted, and of a ``CacheKey`` what that says. `JSONDecoder.ofCaches` reads it.
+/// Encodes equal values to the same JSON: sorted names, normalized strings, one zero and one NaN, sorted sets and
+/// dictionaries, and the `canonical` of each ``CacheKey``. `JSONDecoder.ofCaches` reads it.
 struct CanonicalEncoder: Encoder {
     fileprivate let node: Node
     let codingPath: [any CodingKey]
@@ -28,15 +28,15 @@ struct CanonicalEncoder: Encoder {
     func singleValueContainer() -> any SingleValueEncodingContainer { Single(node: node, codingPath: codingPath) }
 }
 
-/// Collections that encode in an order of their own: how many values belong together.
+/// Collections without a defined order. They encode as groups of `stride` values.
 private protocol Unordered {
     static var stride: Int { get }
 }
 extension Set: Unordered { static var stride: Int { 1 } }
-/// Where its keys are no names: those make an object.
+/// Only with keys that are not names; with names it encodes as an object.
 extension Dictionary: Unordered { static var stride: Int { 2 } }
 
-/// What has been encoded at one place. A class, as containers are handed out before they are filled.
+/// The JSON at one coding path. A class, as containers are handed out before they are filled.
 private final class Node {
     enum Content {
         /// Already JSON.
@@ -68,7 +68,7 @@ private final class Node {
 
     func set(literal: String) { content = .single(Array(literal.utf8)) }
 
-    /// As JSON has it; what ends in ".0" does without.
+    /// A JSON number, without a trailing ".0".
     func set(number: String) { set(literal: number.hasSuffix(".0") ? String(number.dropLast(2)) : number) }
 
     func set(number: some BinaryFloatingPoint & LosslessStringConvertible) {
@@ -86,7 +86,7 @@ private final class Node {
     func append() -> Node {
         let node = Node()
         guard case .array(var nodes) = content else { return node }
-        // (So that they are not copied for each that is added.)
+        // Keeps the array uniquely referenced, so that appending does not copy it.
         content = .array([])
         nodes.append(node)
         content = .array(nodes)
@@ -171,7 +171,7 @@ private struct Single: SingleValueEncodingContainer {
     func encode(_ value: some Encodable) throws { try node.set(value, at: codingPath) }
 }
 
-/// The containers' own types of number come to the same as the generic function, by the values' own `encode(to:)`.
+/// The overloads for number types are not needed: the generic function reaches them through the values' `encode(to:)`.
 private struct Elements: UnkeyedEncodingContainer {
     let node: Node
     let codingPath: [any CodingKey]

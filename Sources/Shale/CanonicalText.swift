@@ -1,4 +1,4 @@
-// On Darwin, Foundation has what the standard library's own interface lacks.
+// On Darwin, normalization comes from Foundation: the standard library's SPI is not available there.
 #if canImport(FoundationEssentials)
 @_spi(_Unicode) import Swift
 #else
@@ -6,13 +6,13 @@ import Foundation
 #endif
 
 extension [UInt8] {
-    /// Of a string, see `append(canonical:)`.
+    /// See `append(canonical:)`.
     package init(canonical text: String) {
         self.init()
         append(canonical: text)
     }
 
-    /// Strings that are equal get equal bytes: UTF-8 in normalization form C, which is what `==` compares.
+    /// Appends UTF-8 in normalization form C, which `==` compares: equal strings have equal bytes.
     package mutating func append(canonical text: String) {
         if text.utf8.allSatisfy({ $0 < 0x80 }) {
             self += text.utf8
@@ -27,6 +27,6 @@ extension [UInt8] {
 }
 
 extension String {
-    /// The one with those bytes.
+    /// The string in normalization form C.
     var canonical: String { String(decoding: [UInt8](canonical: self), as: UTF8.self) }
 }

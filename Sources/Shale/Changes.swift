@@ -1,6 +1,6 @@
 import Synchronization
 
-/// Sends each element to all streams that are open.
+/// Sends each element to all open streams.
 @usableFromInline
 final class Broadcast<Element: Sendable>: Sendable {
     private struct State {
@@ -8,17 +8,17 @@ final class Broadcast<Element: Sendable>: Sendable {
         var next = 0
     }
     private let state = Mutex(State())
-    /// So that a cache to which nobody listens takes no lock.
-    private let hasListeners = Atomic(false)
+    /// Lets a cache without listeners skip the lock.
+    private let anyListener = Atomic(false)
 
-    @usableFromInline var isHeard: Bool { hasListeners.load(ordering: .relaxed) }
+    @usableFromInline var hasListeners: Bool { anyListener.load(ordering: .relaxed) }
 
     func stream() -> AsyncStream<Element> {
         let listener = Listener<Element>()
         let id = state.withLock { state in
             state.next += 1
             state.open[state.next] = listener
-            hasListeners.store(true, ordering: .relaxed)
+            anyListener.store(true, ordering: .relaxed)
             return state.next
         }
         let subscription = Subscription { [weak self] in
@@ -35,15 +35,15 @@ final class Broadcast<Element: Sendable>: Sendable {
     private func close(_ id: Int) {
         _ = state.withLock { state in
             let listener = state.open.removeValue(forKey: id)
-            hasListeners.store(!state.open.isEmpty, ordering: .relaxed)
+            anyListener.store(!state.open.isEmpty, ordering: .relaxed)
             return listener
         }
     }
 
     @usableFromInline
     func send(_ element: Element) {
-        guard isHeard else { return }
-        // Under the lock, so that all streams see one order; what that sets going, or releases, waits until it is free.
+        guard hasListeners else { return }
+        // Under the lock, so that all streams see one order. Readers resume, and dropped elements are freed, after it.
         let effects = state.withLock { state in state.open.values.map { $0.take(element) } }
         for effect in effects { effect.waiter?.resume(returning: element) }
     }
@@ -53,10 +53,10 @@ final class Broadcast<Element: Sendable>: Sendable {
     }
 }
 
-/// One stream's elements that were not read yet, of which the newest stay.
+/// One stream's unread elements. Beyond 1,024 the oldest is dropped.
 private final class Listener<Element: Sendable>: Sendable {
     typealias Waiter = CheckedContinuation<Element?, Never>
-    /// What becomes of an element that was taken: somebody waited for it, or one is dropped for it.
+    /// The result of `take`: the reader to resume with the element, or the old element that it displaced.
     struct Effect: Sendable {
         var waiter: Waiter?
         var dropped: Element?
@@ -79,7 +79,7 @@ private final class Listener<Element: Sendable>: Sendable {
         }
     }
 
-    /// What is unread comes even after the end.
+    /// Returns the unread elements even after the end.
     func next() async -> Element? {
         await withCheckedContinuation { waiter in
             let ready: Element?? = state.withLock { state in
@@ -102,34 +102,9 @@ private final class Listener<Element: Sendable>: Sendable {
     }
 }
 
-/// Ends with its stream: when that is dropped, or its reader cancelled.
+/// Ends when its stream is freed or the stream's reader is cancelled.
 private final class Subscription: Sendable {
     let end: @Sendable () -> Void
     init(_ end: @escaping @Sendable () -> Void) { self.end = end }
     deinit { end() }
 }
-
-/// First in, first out.
-private struct Deque<Element> {
-    private var elements: [Element?] = []
-    private var start = 0
-
-    var count: Int { elements.count - start }
-    var all: [Element] { elements[start...].compactMap(\.self) }
-
-    mutating func append(_ element: Element) { elements.append(element) }
-
-    mutating func popFirst() -> Element? {
-        guard start < elements.count else { return nil }
-        let first = elements[start].take()
-        start += 1
-        // As much as is left: each element is moved once, on average.
-        if start * 2 >= elements.count {
-            elements.removeFirst(start)
-            start = 0
-        }
-        return first
-    }
-}
-
-extension Deque: Sendable where Element: Sendable {}

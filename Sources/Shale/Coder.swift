@@ -5,9 +5,9 @@ import Foundation
 #endif
 import ShaleCore
 
-/// How values become bytes, and bytes values again. Any thread may call either, several at once.
+/// Encodes values to bytes and decodes them. Both closures are called from any thread, concurrently.
 ///
-/// A decoder that throws says that the bytes are not, or no longer, a value: the cache removes them.
+/// If `decode` throws, the read is a miss, see ``Cache/Options/removesUndecodable``.
 public struct Coder<Value: Sendable>: Sendable {
     public let encode: @Sendable (Value) throws -> Data
     public let decode: @Sendable (Data) throws -> Value
@@ -20,7 +20,7 @@ public struct Coder<Value: Sendable>: Sendable {
 }
 
 extension Coder where Value: Codable {
-    /// `Data`, `[UInt8]` and `String` as they are, all else as JSON.
+    /// `Data`, `[UInt8]` and `String` as their own bytes, all other types as JSON.
     public static var standard: Coder {
         let raw: [Any] = [
             Coder<Data>(encode: { $0 }, decode: { $0 }),
@@ -45,7 +45,7 @@ extension Coder where Value: Codable {
     }
 }
 
-// To make one takes as long as a small value. Any thread may use them: nobody changes them.
+// Creating a coder takes as long as coding a small value. They are immutable, so all threads share them.
 private let jsonEncoder = JSONEncoder.ofCaches, jsonDecoder = JSONDecoder.ofCaches
 
 extension JSONEncoder {

@@ -6,24 +6,24 @@ import Foundation
 import ShaleCore
 
 extension Cache {
-    /// A value with what is known of it.
+    /// A value with its metadata.
     public struct Entry: Sendable {
         public let value: Value
-        /// Past its age when it was read.
+        /// Whether it was past its max age when it was read.
         public let isStale: Bool
         public let isPinned: Bool
-        /// Changes with every insertion; 0: a value that was loaded and could not be stored.
+        /// Changes with every insertion. 0: the value was loaded but not stored.
         public let version: UInt64
-        /// Where this read found it.
+        /// Where this read found the value.
         public let source: EntrySource
-        /// Why this is served although a load was to replace it: what the load threw, or a ``LoadError`` that says which limit
-        /// was reached, or that no load was tried. Nil: as the policy has it.
+        /// Why a stale value was served although the policy asked for a load: what the load threw, or a ``LoadError``
+        /// for the limit that was reached or the load that was not tried. Otherwise nil.
         public internal(set) var error: (any Error)?
         /// Milliseconds since 1970.
         @usableFromInline let created: Int64
         /// Milliseconds since 1970; nil: never.
         @usableFromInline let expires: Int64?
-        /// Read only when asked for: most reads want the value alone.
+        /// Decoded on demand: most reads need only the value.
         @usableFromInline let metaBytes: [UInt8]
 
         @inlinable
@@ -38,7 +38,7 @@ extension Cache {
             metaBytes = known.meta
         }
 
-        /// What was loaded just now, and is not stored, or no longer: it is stale at once.
+        /// A loaded value that is not stored, or no longer stored: it is stale at once.
         init(loaded value: Value, version: UInt64, isPinned: Bool, _ meta: Meta, now: Int64) {
             self.value = value
             isStale = true
@@ -53,7 +53,7 @@ extension Cache {
         public var createdAt: Date { Date(millisecondsSince1970: created) }
         /// Nil: never.
         public var expiresAt: Date? { expires.map(Date.init(millisecondsSince1970:)) }
-        /// The validator that it was inserted with.
+        /// The validator from its insertion.
         public var etag: String? { meta.etag }
         public var tags: [String] { meta.tags }
         var meta: Meta { Meta(metaBytes) }
@@ -68,7 +68,7 @@ extension Cache {
     }
 }
 
-/// Two entries with the same one: neither replaced nor given a new age.
+/// Equal stamps mean that an entry was neither replaced nor given a new age.
 struct Stamp: Equatable, Sendable {
     let version: UInt64
     let expires: Int64?
@@ -76,27 +76,27 @@ struct Stamp: Equatable, Sendable {
 
 /// Where a read found an entry.
 public enum EntrySource: Sendable {
-    /// In this object's memory, after the store had confirmed it.
+    /// In this object's memory; the store has confirmed the version.
     case memory
     case store
-    /// Loaded just now.
+    /// Just loaded.
     case loader
 }
 
-/// What the cache keeps beside a value, in the store's meta bytes:
+/// The metadata of a value, in the store's meta bytes:
 ///
 ///     meta   = empty | form (1; 2: known to be missing, the value is empty) loadTime etag tag*
 ///     etag   = 0 | length + 1, bytes
 ///     tag    = length, bytes
 ///
-/// Numbers are LEB128. Tags are kept because the store has their hashes alone, and an archive needs them.
+/// Numbers are LEB128. Archives need the tags, of which the store itself has only hashes.
 @usableFromInline
-struct Meta: Equatable {
+struct Meta: Equatable, Sendable {
     var etag: String?
     var tags: [String] = []
     /// Milliseconds.
     var loadTime: Int64 = 0
-    /// Says that there is no value.
+    /// The key is known to have no value.
     var isMissing = false
 
     @usableFromInline
@@ -128,7 +128,7 @@ extension Meta {
         return bytes
     }
 
-    /// Bytes of another form, written by somebody else, say nothing.
+    /// Ignores bytes of another form, which other writers of the store may use.
     init(_ bytes: [UInt8]) {
         var rest = bytes[...]
         isMissing = Meta.isMissing(bytes)

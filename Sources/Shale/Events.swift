@@ -9,65 +9,65 @@ import Darwin
 #endif
 
 extension Cache {
-    /// What this object reads and loads from now on. ``changes`` has what it inserts and removes, and what is evicted.
+    /// A stream of this object's reads and loads. ``changes`` has its insertions, removals and evictions.
     ///
-    /// As with those, each call gives a sequence of its own, which ends with the cache object, and one that is not read keeps
-    /// the newest 1,024 events. They are read in a task of the reader's own, so it may use the cache, or fail, as it likes. While
-    /// nobody listens, a read pays for one look whether somebody does.
+    /// Each call returns a new stream, which ends when the cache object is freed. A stream buffers the newest 1,024
+    /// unread events. Its reader may use the cache. Without streams, a read costs one atomic load more.
     public var events: AsyncStream<Event> {
         waits.withLock { observed in
             guard observed == nil else { return }
-            // Not the cache: its last reference must not go where the store calls.
-            let told = told
+            // The observer does not capture the cache: the store must not release its last reference.
+            let eventBroadcast = eventBroadcast
             observed = store.observeWaits { sentence in
-                told.send(.waiting(sentence))
-                return told.isHeard
+                eventBroadcast.send(.waiting(sentence))
+                return eventBroadcast.hasListeners
             }
         }
-        return told.stream()
+        return eventBroadcast.stream()
     }
 
     /// A read, or a step of a load, of this object.
     public enum Event: Sendable {
         case hit(Key, source: EntrySource, isStale: Bool)
-        /// A read that found nothing that was asked for.
+        /// A read that returned nil.
         case miss(Key, MissReason)
-        /// A stored value did not decode. It is removed, and a miss.
+        /// A stored value did not decode: the read is a miss.
         case undecodable(Key)
-        /// A write through the subscript has failed, and changed nothing.
+        /// A write through the subscript failed and changed nothing.
         case writeFailed(Key, ShaleError)
-        /// A loader is about to be asked.
+        /// The cache is about to call a loader.
         case loadBegan(Key)
-        /// It has answered, or thrown.
+        /// A loader returned or threw.
         case loadEnded(Key, after: Duration, error: (any Error)?)
-        /// What was loaded is not stored, as something had happened to its key or its tags meanwhile.
+        /// A loaded value was not stored, as its key or one of its tags changed during the load.
         case conflict(Key)
-        /// A call has waited for a lock of the store for a second, see `Store.Options.onWait`. The sentence names the process
-        /// that holds it. While no stream of events is open, it is written to standard error.
+        /// A call has waited for a lock of the store for a second, see `Store.Options.onWait`. The message names the
+        /// process that holds it. While no event stream is open, the message goes to standard error.
         case waiting(String)
     }
 
     @usableFromInline
-    func tell(of entry: Entry?, for key: Key, includingStale: Bool) {
+    func emitRead(_ entry: Entry?, for key: Key, includingStale: Bool) {
         if let entry {
-            told.send(.hit(key, source: entry.source, isStale: entry.isStale))
+            eventBroadcast.send(.hit(key, source: entry.source, isStale: entry.isStale))
         } else {
-            told.send(.miss(key, missReason(key, includingStale: includingStale)))
+            eventBroadcast.send(.miss(key, missReason(key, includingStale: includingStale)))
         }
     }
 
-    func tell(ofFailedWrite error: ShaleError, for key: Key) {
+    func reportFailedWrite(_ error: ShaleError, for key: Key) {
         if counters.failedWrites.add(1, ordering: .relaxed).oldValue == 0 {
-            writeToStandardError("shale: a write was lost, as are further ones without a word: \(error)")
+            writeToStandardError(
+                "shale: a subscript write failed; further failures only count in failedWrites: \(error)")
         }
-        told.send(.writeFailed(key, error))
+        eventBroadcast.send(.writeFailed(key, error))
     }
 
-    /// Of a key that was just missed; a change since then may have given it another.
+    /// Why the key was just missed. A change since the read can yield a later reason.
     private func missReason(_ key: Key, includingStale: Bool) -> MissReason {
         guard let storedKey = try? stored(key) else { return .absent }
-        if let known = try? store.entry(for: storedKey, includingStale: includingStale), Meta.isMissing(known.meta) {
-            return .missing
+        if let known = try? store.entry(for: storedKey, includingStale: includingStale) {
+            return Meta.isMissing(known.meta) ? .missing : .undecodable
         }
         return switch try? store.miss(for: storedKey, includingStale: includingStale) {
         case .expired?: .expired
@@ -78,20 +78,23 @@ extension Cache {
     }
 }
 
-/// Why a read found nothing.
+/// Why a read found no entry.
 public enum MissReason: Sendable {
-    /// It is not there, or has been swept, evicted or dropped since.
+    /// The store has no entry: it was never inserted, or was removed, evicted or purged.
     case absent
-    /// It is past its age, and stale data was not asked for, or not kept.
+    /// The entry is past its max age, and the read did not ask for stale data or the cache no longer keeps it.
     case expired
-    /// One of its tags, or the whole cache, was invalidated.
+    /// One of the entry's tags, or the whole cache, was invalidated.
     case invalidated
+    /// The entry's record is damaged.
     case damaged
-    /// A loader has found that there is none.
+    /// A loader has found that the key has no value.
     case missing
+    /// The stored value does not decode.
+    case undecodable
 }
 
-/// In one piece, as others may write there too.
+/// One `write` call, so that output of other writers does not split the line.
 private func writeToStandardError(_ line: String) {
     _ = Array("\(line)\n".utf8).withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
 }

@@ -5,27 +5,36 @@ import Foundation
 #endif
 import ShaleCore
 
-/// How a cache's keys and tags become the store's, apart from those of other caches in it:
+/// Maps a cache's keys and tags to keys and tags of the store, separate from those of other caches in it:
 ///
-///     key = name length (1), name, kind (1), bytes
-///     tag = "length:name" and the tag; of the whole cache: nothing behind the name
+///     key = name length (1), name, kind (1), bytes; with a schema: …, kind + 128, schema (LEB128), bytes
+///     tag = "length:name" and the tag; the tag of the whole cache ends after the name; with a schema: "length.schema:…"
 ///
-/// Both lengths are of the name in UTF-8, which is normalized like a tag, so that no name is another's beginning. Keys are the same if their bytes are.
+/// The length is that of the normalized name in UTF-8; with it no name is a prefix of another. Keys are the same if
+/// their bytes are equal.
 @usableFromInline
 struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
-    /// What every entry of the cache carries.
+    /// The tag that every entry of the cache carries.
     let tag: String
     @usableFromInline let prefix: [UInt8]
     @usableFromInline let encoding = KeyEncoding<Key>.standard
 
-    init(name: String) throws(ShaleError) {
+    init(name: String, schema: Int = 0) throws(ShaleError) {
         let name = name.canonical
         guard let length = UInt8(exactly: name.utf8.count) else {
             throw ShaleError(
-                code: .invalid, message: "the cache's name has \(name.utf8.count) bytes; it has at most 255")
+                code: .invalid, message: "the cache's name has \(name.utf8.count) bytes; it must have at most 255")
         }
-        tag = "\(length):\(name)"
-        prefix = [length] + name.utf8 + [encoding.kind]
+        var prefix = [length] + name.utf8
+        if schema == 0 {
+            tag = "\(length):\(name)"
+            prefix.append(encoding.kind)
+        } else {
+            tag = "\(length).\(schema):\(name)"
+            prefix.append(encoding.kind | 128)
+            prefix.append(leb128: UInt64(schema))
+        }
+        self.prefix = prefix
     }
 
     @inlinable
@@ -35,13 +44,13 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
         return bytes
     }
 
-    /// Where memory keeps what the store has under these bytes.
+    /// The key in memory for the entry that the store has under `bytes`.
     @inlinable
-    func place(of key: Key, storedAs bytes: [UInt8]) -> MemoryKey<Key> {
+    func memoryKey(for key: Key, storedAs bytes: [UInt8]) -> MemoryKey<Key> {
         encoding.isCompared ? .compared(key) : .stored(bytes)
     }
 
-    /// Nil for what is another cache's, and for what no key encodes to.
+    /// Nil for another cache's keys, and for bytes that no key encodes to.
     func decode(_ bytes: UnsafeRawBufferPointer) -> Key? {
         guard bytes.starts(with: prefix), let key = encoding.decode(Array(bytes.dropFirst(prefix.count))),
             let again = try? encode(key), again.elementsEqual(bytes)
@@ -50,7 +59,7 @@ struct KeySpace<Key: Hashable & Codable & Sendable>: Sendable {
     }
 }
 
-/// What memory keeps a value under: the key itself where `==` says the same of keys as their bytes do, else those.
+/// The key of a value in memory: the key itself if `==` agrees with comparing encoded bytes, else the encoded bytes.
 @usableFromInline
 enum MemoryKey<Key: Hashable & Sendable>: Hashable, Sendable {
     case compared(Key)
@@ -74,12 +83,12 @@ enum MemoryKey<Key: Hashable & Sendable>: Hashable, Sendable {
     }
 }
 
-/// The bytes of a type of key: equal for equal keys, and the same from one version of a program to the next.
+/// Encodes a key type: equal keys have equal bytes, and the bytes do not change between versions of a program.
 @usableFromInline
 struct KeyEncoding<Key: Sendable>: Sendable {
-    /// Tells types of key apart, should a name be used for several.
+    /// Separates the key types, should one name be used with several.
     let kind: UInt8
-    /// Whether `==` says of any two keys what their bytes say, and a key keeps nothing alive that is larger than itself.
+    /// Whether `==` agrees with comparing encoded bytes, and a key does not keep a larger buffer alive.
     @usableFromInline let isCompared: Bool
     @usableFromInline let append: @Sendable (Key, inout [UInt8]) throws -> Void
     let decode: @Sendable ([UInt8]) -> Key?
@@ -121,7 +130,7 @@ private let text = KeyEncoding<String>("s", isCompared: true) {
 } decode: {
     String(validating: $0, as: UTF8.self)
 }
-/// The absolute string: a relative URL is what it leads to.
+/// The absolute string: a relative URL encodes as its resolved form.
 private let address = KeyEncoding<URL>("a") {
     $1 += $0.absoluteString.utf8
 } decode: {
@@ -144,7 +153,7 @@ private let identifier = KeyEncoding<UUID>("u", isCompared: true) { id, bytes in
     return UUID(uuid: bytes.withUnsafeBytes { $0.loadUnaligned(as: uuid_t.self) })
 }
 
-/// Zigzag: numbers near zero are short, and a key stays the same when its type grows.
+/// Zigzag: numbers near zero are short, and a key keeps its bytes when its type gets wider.
 private func signed<I: FixedWidthInteger & SignedInteger & Sendable>(_: I.Type) -> KeyEncoding<I> {
     KeyEncoding("i", isCompared: true) { number, bytes in
         let wide = Int64(number)

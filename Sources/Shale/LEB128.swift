@@ -1,4 +1,4 @@
-/// Numbers in as many bytes as they need, seven bits each, the lowest first.
+/// LEB128: seven bits in each byte, the lowest first.
 extension [UInt8] {
     mutating func append(leb128 number: UInt64) {
         var rest = number
@@ -11,7 +11,7 @@ extension [UInt8] {
 }
 
 extension ArraySlice<UInt8> {
-    /// Nil where there is none, or one beyond 64 bits.
+    /// Nil if the bytes end early or the number exceeds 64 bits.
     mutating func popLEB128() -> UInt64? {
         var number: UInt64 = 0
         for shift in stride(from: 0, to: 64, by: 7) {

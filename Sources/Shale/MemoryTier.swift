@@ -1,16 +1,16 @@
 import Synchronization
 
-/// Decoded values in front of the store, the least recently used leaving first, exactly.
+/// Decoded values in memory, in exact LRU order.
 ///
-/// It knows nothing of ages, nor of other processes: whoever is given an item compares its version with the store's.
-/// What leaves it is released when its lock is free again, as a value's `deinit` may use the cache.
+/// It does not track ages or other processes: callers compare an item's version with the store's. Removed items are
+/// freed after the lock is released, as a value's `deinit` may use the cache.
 @usableFromInline
 final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     @usableFromInline
     struct Item: Sendable {
         @usableFromInline let value: Value
         @usableFromInline let version: UInt64
-        /// The key as the store has it, so that a hit encodes nothing.
+        /// The encoded key, so that a hit encodes nothing.
         @usableFromInline let storedKey: [UInt8]
         @usableFromInline let cost: Int
 
@@ -34,14 +34,15 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
 
     func mayKeep(cost: Int) -> Bool { maxEntries > 0 && cost <= maxCost }
 
-    /// Makes it the most recently used.
+    /// Returns the item and makes it the most recently used.
     @inlinable
     func item(for key: MemoryKey<Key>) -> Item? {
         if maxEntries <= 0 { return nil }
         return list.withLock { $0.use(key) }
     }
 
-    /// Keeps the item, unless a newer version is there, or it alone costs too much. Returns what left to make room.
+    /// Keeps the item, unless a newer version is present or its cost alone exceeds the limit. Returns the evicted
+    /// items.
     @inlinable
     func insert(_ item: Item, for key: MemoryKey<Key>) -> [Item] {
         if maxEntries <= 0 { return [] }
@@ -52,7 +53,7 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
             var evicted: [Item] = []
             if present != nil {
                 list.replaceNewest(with: item, cost: item.cost)
-                // Not itself, which is the newest, and has room alone.
+                // Never evicts the item itself: it is the newest, and fits alone.
                 while list.cost > maxCost, let victim = list.removeLast() { evicted.append(victim) }
             } else {
                 while list.count >= maxEntries || list.cost > maxCost - item.cost, let victim = list.removeLast() {

@@ -6,52 +6,66 @@ import Foundation
 import ShaleCore
 
 extension Cache {
-    /// How a cache is opened. Every default is stated here.
+    /// How to open a cache.
     public struct Options: Sendable {
-        /// How long an entry is fresh, unless its insertion says otherwise.
+        /// How long an entry is fresh, unless its insertion sets another age.
         public var maxAge: Age
-        /// How long an entry is kept past its age, for those who ask for stale data.
+        /// How long a stale entry is kept for calls that ask for stale data.
         public var staleFor: Age
-        /// At least 1; stale ones count too. Fewer than the store has: the others leave at once, those of other caches in it among
-        /// them. Nil: as many as fit, or what an existing store has.
+        /// At least 1; stale entries count. If the store has more entries, the excess is evicted at once, including
+        /// entries of other caches in it. Nil: no limit for a new store, unchanged for an existing one.
         public var maxEntries: Int?
         /// Bytes on disk, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing one.
         public var capacity: Int?
-        /// Which entries leave first where there is no room, chosen when the store is made. Nil: the least recently
-        /// used in a new store, unchanged for an existing one.
+        /// For a new store: the capacity up to which it can grow with its index, at least 1 MiB. See
+        /// `Store.Options.reserveCapacity`. Nil: four times its capacity.
+        public var reserveCapacity: Int?
+        /// Which entries a full store evicts first; fixed when the store is created. Nil: the least recently used for a
+        /// new store, unchanged for an existing one.
         public var eviction: Eviction?
-        /// Decoded values that are kept in memory; 0: none.
+        /// The number of decoded values to keep in memory; 0: none.
         public var memoryEntries: Int
-        /// What they may cost together; a value costs the bytes of its encoded form. (A slice of `Data` is copied; what a value of
-        /// another type keeps alive beside its own bytes is not counted.)
+        /// The maximum total cost of values in memory; a value costs the size of its encoded form. (A `Data` slice is
+        /// copied. Other buffers that a value keeps alive do not count.)
         public var memoryBytes: Int
-        /// How eagerly entries that were loaded are loaded anew before their age is over, see
-        /// ``Cache/value(for:policy:maxAge:tags:load:)``. 0: never; 1 suits most.
+        /// How eagerly reads reload entries before they are stale, see ``Cache/value(for:policy:maxAge:tags:load:)``.
+        /// 0: never; 1 suits most caches.
         public var refreshAhead: Double
-        /// How long others wait for a process that was stopped while it loaded; from a millisecond to an hour. (For one that
-        /// was killed they do not wait.)
+        /// How long other processes wait for a process that was stopped during a load, from a millisecond to an hour.
+        /// (They do not wait for a killed process.)
         public var leaseTime: Duration
-        /// How long a call waits for a lock of the store that another process or thread holds, which is one that was stopped
-        /// in the middle of a call; then it is an error of the code `busy`, and has changed nothing. At least a
-        /// millisecond; nil: without end. See `Store.Options.lockTimeout`, and ``Cache/Event/waiting(_:)``.
+        /// How long a call waits for a lock of the store, which is held that long only if its holder was stopped in the
+        /// middle of a call. Then the call fails with the code `busy` and has changed nothing. At least a millisecond;
+        /// nil: ten seconds. See `Store.Options.lockTimeout` and ``Cache/Event/waiting(_:)``.
         public var lockTimeout: Duration?
-        /// How values become bytes.
+        /// Encodes and decodes values.
         public var coder: Coder<Value>
-        /// The clock that ages go by. Nil: the system's.
+        /// The version of the form that keys and values have, not negative. Caches of one name and different schemas
+        /// share nothing, so that an app and its update can use one store; entries of a schema that is no longer used
+        /// are evicted like all others.
+        public var schema: Int
+        /// Whether a read that finds a value that does not decode removes it. Otherwise the read is a miss and the
+        /// value stays, since another version of the program may be able to decode it; a load or an insertion replaces
+        /// it.
+        public var removesUndecodable: Bool
+        /// The clock that ages are measured by. Nil: the system's.
         public var now: (@Sendable () -> Date)?
-        /// What measures the limits of loads, see ``LoadOptions``.
+        /// The clock for the limits of ``LoadOptions``.
         public var limitClock: any Clock<Duration>
 
         public init(
             maxAge: Age = .hours(12), staleFor: Age = .forever, maxEntries: Int? = nil, capacity: Int? = nil,
-            eviction: Eviction? = nil, memoryEntries: Int = 256, memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
+            reserveCapacity: Int? = nil, eviction: Eviction? = nil, memoryEntries: Int = 256,
+            memoryBytes: Int = 32 << 20, refreshAhead: Double = 0,
             leaseTime: Duration = .seconds(10), lockTimeout: Duration? = nil, coder: Coder<Value> = .standard,
-            now: (@Sendable () -> Date)? = nil, limitClock: any Clock<Duration> = ContinuousClock()
+            schema: Int = 0, removesUndecodable: Bool = false, now: (@Sendable () -> Date)? = nil,
+            limitClock: any Clock<Duration> = ContinuousClock()
         ) {
             self.maxAge = maxAge
             self.staleFor = staleFor
             self.maxEntries = maxEntries
             self.capacity = capacity
+            self.reserveCapacity = reserveCapacity
             self.eviction = eviction
             self.memoryEntries = memoryEntries
             self.memoryBytes = memoryBytes
@@ -59,6 +73,8 @@ extension Cache {
             self.leaseTime = leaseTime
             self.lockTimeout = lockTimeout
             self.coder = coder
+            self.schema = schema
+            self.removesUndecodable = removesUndecodable
             self.now = now
             self.limitClock = limitClock
         }
@@ -66,23 +82,28 @@ extension Cache {
 }
 
 extension Cache.Options {
-    /// Whether some of them are of the store that the cache is in.
-    var isOfStore: Bool {
-        maxEntries != nil || capacity != nil || eviction != nil || lockTimeout != nil || now != nil
+    /// Whether they include settings of the store.
+    var includesStoreOptions: Bool {
+        maxEntries != nil || capacity != nil || reserveCapacity != nil || eviction != nil || lockTimeout != nil
+            || now != nil
     }
 
-    /// What is wrong with them, if anything.
+    /// Which option is invalid and why; nil: all are valid.
     var fault: String? {
-        if let maxEntries, maxEntries < 1 { return "maxEntries is \(maxEntries); it is at least 1, or nil" }
-        if let capacity, capacity < 1 << 20 { return "capacity is \(capacity); it is at least 1 MiB, or nil" }
-        if maxAge.isNegative { return "maxAge is \(maxAge); it is not negative" }
-        if staleFor.isNegative { return "staleFor is \(staleFor); it is not negative" }
-        if memoryEntries < 0 { return "memoryEntries is \(memoryEntries); it is not negative" }
-        if memoryBytes < 0 { return "memoryBytes is \(memoryBytes); it is not negative" }
+        if let maxEntries, maxEntries < 1 { return "maxEntries is \(maxEntries); it must be at least 1, or nil" }
+        if let capacity, capacity < 1 << 20 { return "capacity is \(capacity); it must be at least 1 MiB, or nil" }
+        if let reserveCapacity, reserveCapacity < 1 << 20 {
+            return "reserveCapacity is \(reserveCapacity); it must be at least 1 MiB, or nil"
+        }
+        if maxAge.isNegative { return "maxAge is \(maxAge); it must not be negative" }
+        if staleFor.isNegative { return "staleFor is \(staleFor); it must not be negative" }
+        if memoryEntries < 0 { return "memoryEntries is \(memoryEntries); it must not be negative" }
+        if memoryBytes < 0 { return "memoryBytes is \(memoryBytes); it must not be negative" }
+        if schema < 0 { return "schema is \(schema); it must not be negative" }
         if !(refreshAhead >= 0 && refreshAhead.isFinite) {
-            return "refreshAhead is \(refreshAhead); it is a number from 0 on"
+            return "refreshAhead is \(refreshAhead); it must be finite and not negative"
         }
         return leaseTime < .milliseconds(1) || leaseTime > .seconds(60 * 60)
-            ? "leaseTime is \(leaseTime); it lasts from a millisecond to an hour" : nil
+            ? "leaseTime is \(leaseTime); it must be from a millisecond to an hour" : nil
     }
 }

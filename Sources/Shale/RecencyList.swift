@@ -1,8 +1,8 @@
-/// Items by key, in the order of their use. Every operation takes constant time.
+/// Items by key, in LRU order. Every operation takes constant time.
 @usableFromInline
 package struct RecencyList<Key: Hashable, Item> {
     @usableFromInline
-    struct Place {
+    struct Node {
         @usableFromInline let key: Key
         @usableFromInline let item: Item
         @usableFromInline let cost: Int
@@ -17,7 +17,7 @@ package struct RecencyList<Key: Hashable, Item> {
 
     @usableFromInline var positions: [Key: Int] = [:]
     /// Nil: free.
-    @usableFromInline var places: [Place?] = []
+    @usableFromInline var nodes: [Node?] = []
     @usableFromInline var order = Order()
     @usableFromInline package internal(set) var cost = 0
     @inlinable package var count: Int { positions.count }
@@ -25,71 +25,74 @@ package struct RecencyList<Key: Hashable, Item> {
     @inlinable
     package init() {}
 
-    /// Makes it the most recently used.
+    /// Returns the item and makes it the most recently used.
     @inlinable
     package mutating func use(_ key: Key) -> Item? {
         guard let position = positions[key] else { return nil }
         order.use(position)
-        return places[position]?.item
+        return nodes[position]?.item
     }
 
-    /// In the place of the most recently used, which must be there.
+    /// The item, without making it the most recently used.
+    subscript(key: Key) -> Item? { positions[key].flatMap { nodes[$0]?.item } }
+
+    /// Replaces the most recently used item. The list must not be empty.
     @inlinable
     package mutating func replaceNewest(with item: Item, cost: Int = 0) {
-        guard let position = order.newest, let place = places[position] else { return }
-        self.cost += cost - place.cost
-        places[position] = Place(key: place.key, item: item, cost: cost)
+        guard let position = order.newest, let node = nodes[position] else { return }
+        self.cost += cost - node.cost
+        nodes[position] = Node(key: node.key, item: item, cost: cost)
     }
 
-    /// Makes it the most recently used. The key must not be there.
+    /// Adds the item as the most recently used. The list must not have the key.
     @inlinable
     package mutating func add(_ item: Item, for key: Key, cost: Int = 0) {
-        let position = order.free ?? places.count
-        if position == places.count { places.append(nil) }
-        places[position] = Place(key: key, item: item, cost: cost)
+        let position = order.free ?? nodes.count
+        if position == nodes.count { nodes.append(nil) }
+        nodes[position] = Node(key: key, item: item, cost: cost)
         positions[key] = position
         order.add(position)
         self.cost += cost
     }
 
-    /// Returns what it was.
+    /// Removes the item and returns it.
     @discardableResult
     @inlinable
     package mutating func remove(_ key: Key) -> Item? {
-        guard let position = positions.removeValue(forKey: key), let place = places[position] else { return nil }
-        places[position] = nil
+        guard let position = positions.removeValue(forKey: key), let node = nodes[position] else { return nil }
+        nodes[position] = nil
         order.release(position)
-        cost -= place.cost
-        return place.item
+        cost -= node.cost
+        return node.item
     }
 
-    /// All items, from the least recently used on.
+    /// All items, the least recently used first.
     var items: [Item] {
         var items: [Item] = []
         var next = order.oldest
-        while let position = next, let place = places[position] {
-            items.append(place.item)
+        while let position = next, let node = nodes[position] {
+            items.append(node.item)
             next = order.next(after: position)
         }
         return items
     }
 
-    /// Removes the least recently used, and returns it.
+    /// Removes the least recently used item and returns it.
     @discardableResult
     @inlinable
     package mutating func removeLast() -> Item? {
-        order.oldest.flatMap { places[$0]?.key }.flatMap { remove($0) }
+        order.oldest.flatMap { nodes[$0]?.key }.flatMap { remove($0) }
     }
 }
 
 extension RecencyList: Sendable where Key: Sendable, Item: Sendable {}
-extension RecencyList.Place: Sendable where Key: Sendable, Item: Sendable {}
+extension RecencyList.Node: Sendable where Key: Sendable, Item: Sendable {}
 
-/// Positions in the order of their use, linked both ways, and those that are free. It is apart from the
-/// items because code that knows its types is several times as fast as code that is generic over them.
+/// A doubly linked list of positions in the order of use, and the free positions. It is separate from the items because
+/// non-generic code is several times as fast as unspecialised generic code.
 @usableFromInline
 struct Order: Sendable {
-    /// Beside each other, as they change together.
+    /// In one struct, as they change together.
     private struct Links {
         var newer: Int
         var older: Int
@@ -107,17 +110,17 @@ struct Order: Sendable {
     @usableFromInline var newest: Int? { first == Order.none ? nil : first }
     @usableFromInline var oldest: Int? { last == Order.none ? nil : last }
 
-    /// The one that was used next; nil: none since.
+    /// The next more recently used position, or nil.
     func next(after position: Int) -> Int? {
         let next = links[position].newer
         return next == Order.none ? nil : next
     }
 
-    /// A position that was released.
+    /// The position that was released last, or nil.
     @usableFromInline
     var free: Int? { released.last }
 
-    /// Makes it the newest. A free position is so no longer; one more than there are makes room for it.
+    /// Adds a position as the newest: the one in `free`, or the first one beyond the end.
     @usableFromInline
     mutating func add(_ position: Int) {
         if released.last == position { released.removeLast() }
@@ -125,7 +128,7 @@ struct Order: Sendable {
         link(position)
     }
 
-    /// Makes one that is there the newest.
+    /// Makes a linked position the newest.
     @usableFromInline
     mutating func use(_ position: Int) {
         if position == first { return }

@@ -1,26 +1,26 @@
 import Synchronization
 
-/// What one `Cache` object has counted. The store has counters of its own, of all processes together.
+/// The counters of one `Cache` object. The store has its own counters, for all processes together.
 public struct CacheStatistics: Sendable, Equatable {
-    /// Reads that memory answered.
+    /// Reads answered from memory.
     public var memoryHits = 0
-    /// Reads that the store answered.
+    /// Reads answered from the store.
     public var storeHits = 0
-    /// Reads that found nothing that was asked for.
+    /// Reads that returned nil.
     public var misses = 0
-    /// Stored values that did not decode; each is a miss as well.
+    /// Reads that found a stored value that did not decode; each also counts as a miss.
     public var undecodable = 0
-    /// Writes through the subscript that failed, and changed nothing.
+    /// Writes through the subscript that failed and changed nothing.
     public var failedWrites = 0
-    /// Loads that were begun.
+    /// Loads that began.
     public var loads = 0
-    /// Loaded values that were handed out and not stored: that failed, or their key was changed while they were loaded.
+    /// Loaded values that were returned but not stored: storing failed, or the key changed during the load.
     public var unstored = 0
-    /// Of those: whose key, or one of whose tags, was changed while they were loaded.
+    /// Those of `unstored` whose key, or one of whose tags, changed during the load.
     public var conflicts = 0
-    /// Loads that threw, or were cancelled.
+    /// Loads that threw or were cancelled.
     public var failedLoads = 0
-    /// Loads that waited for their turn, as another cache object or another process was loading the key; and for how long together.
+    /// Loads that waited while another cache object or process loaded the key, and the total time they waited.
     public var waits = 0
     public var waited = Duration.zero
 }
@@ -39,13 +39,13 @@ struct Counters: ~Copyable, Sendable {
     let waits = Atomic(0)
     let waitedMicroseconds = Atomic<Int64>(0)
 
-    /// A wait that has ended.
+    /// Counts a wait that has ended.
     func count(waitSince begin: ContinuousClock.Instant) {
         waits.add(1, ordering: .relaxed)
         waitedMicroseconds.add(Int64((ContinuousClock.now - begin) / .microseconds(1)), ordering: .relaxed)
     }
 
-    /// A read's result.
+    /// Counts a read by its result.
     @usableFromInline
     func count(_ source: EntrySource?) {
         switch source {

@@ -5,24 +5,16 @@ import Foundation
 #endif
 import ShaleCore
 
-#if canImport(Glibc)
-import Glibc
-#elseif canImport(Musl)
-import Musl
-#else
-import Dispatch
-#endif
-
-/// What looks at many entries, or waits for the disk. The asynchronous forms do the same on a thread of their own, so that no task of the
-/// caller's waits for it; in an asynchronous function they are the ones that are called. One whose task is cancelled goes to its end.
+/// Methods that visit many entries or wait for the disk. The asynchronous forms run as in ``Cache/onThread(_:)``;
+/// asynchronous functions call these forms by default.
 extension Cache {
-    /// Whether there is a fresh value. It is not read, decoded or counted, and this is no use of it.
+    /// Whether there is a fresh value. Does not read, decode or count it, nor count as a use.
     public func contains(_ key: Key) throws(ShaleError) -> Bool {
         guard let known = try store.entry(for: try stored(key)) else { return false }
         return !Meta.isMissing(known.meta)
     }
 
-    /// The keys of all fresh entries, in no promised order. Reads the whole store.
+    /// The keys of all fresh entries, in no particular order. Reads the whole store.
     public func allKeys() throws(ShaleError) -> [Key] {
         var found = Set<Key>()
         try forEachFresh { key, _, _ in
@@ -32,11 +24,11 @@ extension Cache {
         return Array(found)
     }
 
-    /// How many fresh entries there are. Reads the whole store.
+    /// The number of fresh entries. Reads the whole store.
     public func count() throws(ShaleError) -> Int { try allKeys().count }
 
-    /// Removes the fresh entries that satisfy the predicate, each unless it has been replaced since that saw it. Returns how
-    /// many. Reads the whole store.
+    /// Removes the fresh entries that satisfy the predicate and returns their number. An entry that is replaced after
+    /// the predicate has seen it stays. Reads the whole store.
     @discardableResult
     public func removeAll(where shouldBeRemoved: (Key, Value) throws -> Bool) throws -> Int {
         var removed = 0
@@ -52,45 +44,41 @@ extension Cache {
         return removed
     }
 
-    /// Stores values under their keys, one after the other; of several under one key, the last. Where one cannot be stored,
-    /// those before it are.
+    /// Stores values one after the other; of several values for one key, the last one stays. After an error, the values
+    /// before the failed one are stored.
     public func insert(
         contentsOf values: some Sequence<(key: Key, value: Value)>, maxAge: Age? = nil, tags: [String] = []
     ) throws(ShaleError) {
         for (key, value) in values { try insert(value, for: key, maxAge: maxAge, tags: tags) }
     }
 
-    /// Returns when all that was stored before the call is safe from a power cut, see `Store.sync()`.
+    /// Returns when all earlier writes are safe from a power failure, see `Store.sync()`.
     public func sync() throws(ShaleError) { try store.sync() }
 
-    // MARK: Off the caller's thread
+    // MARK: On a separate thread
 
     /// See the other form.
-    public func allKeys() async throws(ShaleError) -> [Key] {
-        try await onThread { () throws(ShaleError) in try self.keysNow() }.get()
+    public nonisolated(nonsending) func allKeys() async throws(ShaleError) -> [Key] {
+        try await blocking { cache throws(ShaleError) in try cache.allKeys() }
     }
 
     /// See the other form.
-    public func count() async throws(ShaleError) -> Int { try await allKeys().count }
+    public nonisolated(nonsending) func count() async throws(ShaleError) -> Int { try await allKeys().count }
 
     /// See the other form.
     @discardableResult
-    public func removeAll(where shouldBeRemoved: @escaping @Sendable (Key, Value) throws -> Bool) async throws -> Int {
-        try await onThread { try self.removeNow(shouldBeRemoved) }.get()
+    public nonisolated(nonsending) func removeAll(
+        where shouldBeRemoved: @escaping @Sendable (Key, Value) throws -> Bool
+    ) async throws -> Int {
+        try await onThread { try $0.removeAll(where: shouldBeRemoved) }
     }
 
     /// See the other form.
-    public func sync() async throws(ShaleError) {
-        try await onThread { () throws(ShaleError) in try self.store.sync() }.get()
+    public nonisolated(nonsending) func sync() async throws(ShaleError) {
+        try await blocking { cache throws(ShaleError) in try cache.sync() }
     }
 
-    // By these names there is one form alone.
-    private func keysNow() throws(ShaleError) -> [Key] { try allKeys() }
-    private func removeNow(_ shouldBeRemoved: (Key, Value) throws -> Bool) throws -> Int {
-        try removeAll(where: shouldBeRemoved)
-    }
-
-    /// Until the body returns false. (Stored keys differ by their bytes; what they decode to may be equal.)
+    /// Stops when the body returns false. (Distinct stored keys may decode to equal keys.)
     private func forEachFresh(_ body: (Key, Store.Entry, UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {
         try store.forEach { bytes, known, value in
             guard !Meta.isMissing(known.meta), let key = keys.decode(bytes) else { return true }
@@ -98,32 +86,3 @@ extension Cache {
         }
     }
 }
-
-/// On a thread that may wait: the tasks' own are few, and all wait with one of them.
-private func onThread<R: Sendable, E: Error>(_ body: @escaping @Sendable () throws(E) -> R) async -> Result<R, E> {
-    await withCheckedContinuation { continuation in
-        beginThread { continuation.resume(returning: Result { () throws(E) in try body() }) }
-    }
-}
-
-#if canImport(Glibc) || canImport(Musl)
-private final class Job: Sendable {
-    let run: @Sendable () -> Void
-    init(_ run: @escaping @Sendable () -> Void) { self.run = run }
-}
-
-/// Here, Dispatch's threads are those of tasks. Where there is no thread left, the caller's does it.
-private func beginThread(_ run: @escaping @Sendable () -> Void) {
-    let job = Unmanaged.passRetained(Job(run))
-    var thread = pthread_t()
-    let status = pthread_create(
-        &thread, nil,
-        { argument in
-            if let argument { Unmanaged<Job>.fromOpaque(argument).takeRetainedValue().run() }
-            return nil
-        }, job.toOpaque())
-    if status == 0 { pthread_detach(thread) } else { job.takeRetainedValue().run() }
-}
-#else
-private func beginThread(_ run: @escaping @Sendable () -> Void) { DispatchQueue.global().async(execute: run) }
-#endif

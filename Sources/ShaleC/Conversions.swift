@@ -4,7 +4,7 @@ import CShalePlatform
 import ShaleCore
 #endif
 
-// What C passes, checked and turned into the core's terms; and back.
+// Checks what C passes and converts it to the core's types; and back.
 
 extension Status {
     var code: shale_status {
@@ -32,17 +32,17 @@ extension Status {
     @inline(__always) var isEntry: Bool { self == .ok || self == .stale }
 }
 
-/// An argument that is not usable; the sentence says why.
+/// Sets the message for an argument that is not usable.
 func invalid(_ sentence: StaticString) -> Status {
     ErrorText.set(sentence)
     return .invalid
 }
 
 enum Argument {
-    /// More than any memory has, and less than would overflow a sum.
+    /// More than any memory has, and too little to overflow a sum.
     private static let tooLarge = 1 << 40
 
-    /// Whether there is at least the first word: struct_size and what is beside it. The rest has defaults.
+    /// Whether at least the first word is present: struct_size and the field beside it. The rest has defaults.
     @inline(__always)
     static func isStruct(_ size: UInt32) -> Bool { size >= MemoryLayout<UInt64>.size }
 
@@ -50,12 +50,12 @@ enum Argument {
     @inline(__always)
     static func bytes(_ p: UnsafeRawPointer?, _ count: Int) -> Bytes? {
         if p == nil, count != 0 { return nil }
-        // A size_t in the upper half is no negative number.
+        // A size_t in the upper half must not become a negative number.
         return Bytes(start: p, count: count < 0 ? tooLarge : count)
     }
 
-    /// Copies a caller's struct, as far as the caller knows it, over one of defaults. In whole words: of a
-    /// field that a wrong size cuts through, half a pointer would be left.
+    /// Copies a caller's struct, as far as the caller knows it, over one of defaults. In whole words: a wrong size that
+    /// cuts through a field would leave half a pointer.
     static func copy<T>(_ p: UnsafePointer<T>, size: UInt32, over defaults: T) -> T {
         var result = defaults
         withUnsafeMutableBytes(of: &result) {
@@ -86,10 +86,10 @@ extension ReadOptions {
 
     static func isKnown(_ flags: UInt32) -> Bool { flags & ~known == 0 }
 
-    /// Of SHALE_GET_... flags; the others say nothing.
+    /// From SHALE_GET_... flags; ignores others.
     @inline(__always)
     init(_ flags: UInt32) {
-        // (Without a branch: the compiler makes one mask of it.)
+        // (Without a branch: the compiler makes it one mask.)
         func word(_ flag: UInt32, _ option: ReadOptions) -> UInt32 { (flags & flag) / flag &* option.rawValue }
         self.init(rawValue: word(SHALE_GET_STALE, .stale) | word(SHALE_GET_PEEK, .peek) | word(SHALE_GET_INFO, .info))
     }
@@ -110,14 +110,14 @@ extension Eviction {
     init?(_ number: Int32) {
         switch number {
         case SHALE_EVICTION_LRU: self = .lru
-        case SHALE_EVICTION_ADAPTIVE: self = .adaptive
+        case SHALE_EVICTION_CLOCK: self = .clock
         default: return nil
         }
     }
     var number: Int32 {
         switch self {
         case .lru: SHALE_EVICTION_LRU
-        case .adaptive: SHALE_EVICTION_ADAPTIVE
+        case .clock: SHALE_EVICTION_CLOCK
         }
     }
 }
@@ -125,7 +125,7 @@ extension Eviction {
 extension Configuration {
     private static let known = SHALE_OPEN_READ_ONLY | SHALE_OPEN_MUST_EXIST | SHALE_OPEN_NO_SYNC
 
-    /// Nil after an error whose sentence is set.
+    /// Returns nil after an error whose message is set.
     static func from(_ o: shale_options) -> Configuration? {
         guard o.flags & ~known == 0 else {
             ErrorText.set("unknown bits in shale_options.flags; pass SHALE_OPEN_... only")
@@ -136,11 +136,11 @@ extension Configuration {
             return nil
         }
         guard let compression = Compression(o.compression) else {
-            ErrorText.set("compression is none of SHALE_COMPRESSION_...")
+            ErrorText.set("compression is not one of SHALE_COMPRESSION_...")
             return nil
         }
         guard let eviction = Eviction(o.eviction) else {
-            ErrorText.set("eviction is none of SHALE_EVICTION_...")
+            ErrorText.set("eviction is not one of SHALE_EVICTION_...")
             return nil
         }
         var result = Configuration()
@@ -167,7 +167,7 @@ extension Configuration {
 }
 
 extension shale_value {
-    /// Whether it is as SHALE_VALUE_INIT leaves it, or was zeroed: then it has the fields of the first version.
+    /// Whether SHALE_VALUE_INIT has set it, or it was zeroed: then it has the fields of the first version.
     @inline(__always) var isInitialised: Bool { struct_size &- 1 >= UInt32(MemoryLayout<shale_value>.size - 1) }
 
     var buffer: ValueBuffer { ValueBuffer(data: data, capacity: capacity) }
@@ -203,10 +203,10 @@ extension shale_value {
 
 extension SetOptions {
     private static let conditions =
-        SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT | SHALE_SET_IF_VERSION | SHALE_SET_IF_UNTOUCHED
+        SHALE_SET_IF_ABSENT | SHALE_SET_IF_PRESENT | SHALE_SET_IF_VERSION | SHALE_SET_IF_UNCHANGED
     private static let known = conditions | SHALE_SET_PINNED | SHALE_SET_UNCOMPRESSED
 
-    /// Nil after an error whose sentence is set.
+    /// Returns nil after an error whose message is set.
     static func from(_ options: shale_set_options, _ engine: Engine) throws(Failure) -> SetOptions? {
         var result = SetOptions()
         result.maxAge = options.max_age_ms
@@ -218,7 +218,7 @@ extension SetOptions {
         case SHALE_SET_IF_ABSENT: result.condition = .ifAbsent
         case SHALE_SET_IF_PRESENT: result.condition = .ifPresent
         case SHALE_SET_IF_VERSION: result.condition = .ifVersion(options.version)
-        case SHALE_SET_IF_UNTOUCHED: result.condition = .ifUntouched(since: options.version)
+        case SHALE_SET_IF_UNCHANGED: result.condition = .ifUnchanged(since: options.version)
         default:
             ErrorText.set("more than one SHALE_SET_IF_... condition; pass one of them")
             return nil
@@ -232,7 +232,7 @@ extension SetOptions {
             return nil
         }
         result.meta = meta
-        // (Before any is read. What is above the highest Int is negative here.)
+        // (Before any is read. A count above the highest Int is negative here.)
         if options.tag_count < 0 || options.tag_count > SHALE_MAX_TAGS {
             ErrorText.set("an entry carries at most 8 tags")
             return nil

@@ -7,8 +7,7 @@ import CShalePlatform
 import ShaleCore
 #endif
 
-// Every function of shale.h. The compiler checks each against the header;
-// nothing here decides anything but whether the arguments are usable.
+// Every function of shale.h. The compiler checks each against the header; the functions only check the arguments.
 
 private let badOptions: StaticString = "struct_size of the options is too small; set it to sizeof the struct"
 private let badValue: StaticString = "the value is NULL or not initialised; zero it, or use SHALE_VALUE_INIT"
@@ -22,7 +21,7 @@ private func status(_ body: () throws(Failure) -> Status) -> Status {
     do throws(Failure) { return try body() } catch { return error.status }
 }
 
-/// Runs a call of the library. (Test builds count under its name what it does while it holds a lock.)
+/// Runs a call of the library. (Test builds count under its name the work that it does while it holds a lock.)
 @inline(__always)
 private func run(call: StaticString = #function, _ body: () throws(Failure) -> Status) -> shale_status {
     #if SHALE_FAULTS
@@ -103,7 +102,7 @@ public func shale_open(
     _ cache: UnsafeMutablePointer<OpaquePointer?>?
 ) -> shale_status {
     run { () throws(Failure) in
-        guard let cache else { return invalid("cache is NULL; pass where the handle goes") }
+        guard let cache else { return invalid("cache is NULL; pass a pointer that receives the handle") }
         cache.pointee = nil
         var configuration = Configuration()
         if let options {
@@ -136,7 +135,7 @@ public func shale_sync(_ cache: OpaquePointer?) -> shale_status {
 
 // MARK: One key
 
-/// The options of a set, as this version knows them. Nil after an error whose sentence is set.
+/// Returns the options of a set, as this version knows them. Nil after an error whose message is set.
 private func copied(_ options: UnsafePointer<shale_set_options>) -> shale_set_options? {
     guard Argument.isStruct(options.pointee.struct_size) else {
         ErrorText.set(badOptions)
@@ -187,7 +186,7 @@ private func getWithToken(_ engine: Engine, _ key: Bytes, _ flags: UInt32, _ val
     return status
 }
 
-/// Reads into the caller's value, which is empty where nothing was found.
+/// Reads into the caller's value, which is empty if nothing was found.
 @inline(__always)
 private func read(
     _ value: UnsafeMutablePointer<shale_value>, _ flags: UInt32,
@@ -213,7 +212,7 @@ public func shale_lease(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ options: UnsafePointer<shale_lease_options>?,
     _ value: UnsafeMutablePointer<shale_value>?, _ lease: UnsafeMutablePointer<UInt64>?
 ) -> shale_status {
-    guard let lease else { return invalid("lease is NULL; pass where the lease goes").code }
+    guard let lease else { return invalid("lease is NULL; pass a pointer that receives the lease").code }
     lease.pointee = 0
     return run(cache, key, key_size) { engine, key throws(Failure) in
         guard let value, value.pointee.isInitialised else { return invalid(badValue) }
@@ -247,7 +246,7 @@ public func shale_renew(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ lease: UInt64, _ lease_ms: Int64
 ) -> shale_status {
     run(cache, key, key_size) { engine, key throws(Failure) in
-        guard lease != 0 else { return invalid("the lease is 0; pass one that shale_lease has given") }
+        guard lease != 0 else { return invalid("the lease is 0; pass the one that shale_lease returned") }
         let time = lease_ms == 0 ? LeaseOptions.standard : lease_ms
         return try engine.renew(key, lease: lease, milliseconds: time) ? .ok : .miss
     }
@@ -282,7 +281,7 @@ public func shale_touch(_ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key
 }
 
 @c @implementation
-public func shale_touch_untouched(
+public func shale_touch_unchanged(
     _ cache: OpaquePointer?, _ key: UnsafeRawPointer?, _ key_size: Int, _ max_age_ms: Int64, _ token: UInt64
 ) -> shale_status {
     run(cache, key, key_size) { engine, key throws(Failure) in
@@ -311,8 +310,8 @@ public func shale_value_free(_ value: UnsafeMutablePointer<shale_value>?) {
 
 // MARK: Many keys
 
-/// The statuses of a batch: each goes to the caller, and the first error is the batch's. Its sentence stays the
-/// thread's last one only where nothing fails later.
+/// The statuses of a batch: each goes to the caller, and the first error is the batch's. Its message stays the thread's
+/// last one only if nothing fails later.
 private struct Batch {
     let statuses: UnsafeMutablePointer<shale_status>?
     var first = Status.ok.code
@@ -323,7 +322,7 @@ private struct Batch {
     }
 }
 
-/// Runs a call that notes a status for each key, unless something is wrong with all of them.
+/// Runs a call that records a status for each key, unless an error concerns all of them.
 @inline(__always)
 private func run(
     _ cache: OpaquePointer?, _ count: Int, _ statuses: UnsafeMutablePointer<shale_status>?,
@@ -383,7 +382,7 @@ public func shale_set_many(
 ) -> shale_status {
     run(cache, count, statuses) { engine, batch in
         guard let keys, let values else { return invalid(badArrays) }
-        // What is wrong with the options is so for each key.
+        // An error in the options concerns each key.
         var given = shale_set_options(), converted = SetOptions()
         let failed = status { () throws(Failure) in
             guard let options else { return .ok }
@@ -493,7 +492,7 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
             evicted_timed: s.evictedTimed, evicted_age_ms: s.evictedAge, evicted_idle_ms: s.evictedIdle,
             eviction: s.eviction.number, reserved: 0, leases_unrecorded: s.leasesUnrecorded,
             conflicts_key: s.conflictsByKey, conflicts_tag: s.conflictsByTag,
-            conflicts_line: s.conflictsByLine, conflicts_floor: s.conflictsByFloor, renewals: s.renewals)
+            conflicts_overflow: s.conflictsByOverflow, conflicts_reset: s.conflictsByReset, renewals: s.renewals)
         Argument.fill(stats, size: size, with: filled)
         return .ok
     }
@@ -504,7 +503,7 @@ public func shale_get_stats(_ cache: OpaquePointer?, _ stats: UnsafeMutablePoint
 @c @implementation
 public func shale_cursor_open(_ cache: OpaquePointer?, _ cursor: UnsafeMutablePointer<OpaquePointer?>?) -> shale_status
 {
-    guard let cursor else { return invalid("cursor is NULL; pass where the cursor goes").code }
+    guard let cursor else { return invalid("cursor is NULL; pass a pointer that receives the cursor").code }
     cursor.pointee = nil
     return run(cache) { engine throws(Failure) in
         guard let memory = shim_malloc(MemoryLayout<CursorState>.size) else { throw Failure.outOfMemory }
@@ -515,7 +514,7 @@ public func shale_cursor_open(_ cache: OpaquePointer?, _ cursor: UnsafeMutablePo
     }
 }
 
-/// A cursor and the buffers that it uses where the caller gives none.
+/// A cursor, and the buffers that it uses if the caller passes none.
 private struct CursorState {
     var cursor: Cursor
     var key = ValueBuffer()

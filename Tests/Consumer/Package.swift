@@ -1,7 +1,7 @@
 // swift-tools-version: 6.2
 import PackageDescription
 
-// A package that depends on this one as anybody's does, and uses what is public.
+// A package that depends on Shale like any other, and uses its public interface.
 let package = Package(
     name: "consumer",
     dependencies: [
@@ -15,7 +15,7 @@ let package = Package(
                 .product(name: "ShaleCore", package: "shale"),
                 .product(name: "Shale", package: "shale"),
                 .product(name: "ShaleAdapters", package: "shale"),
-                .product(name: "FirstCache", package: "first-cache"), // a program, built here and run by a test
+                .product(name: "FirstCache", package: "first-cache"), // a program that a test runs
             ],
             path: "Tests")
     ],

@@ -2,8 +2,8 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Fresh until created + max age, then stale for those who ask, then gone: to
-/// the millisecond, with a clock that the test moves.
+/// Fresh until created + max age, then stale for callers that ask for it, then dead: to the millisecond, with a clock
+/// that the test moves.
 @Suite("Ages")
 struct AgeTests {
     let directory = TemporaryDirectory()
@@ -37,7 +37,7 @@ struct AgeTests {
     }
 
     @Test(
-        "A stale entry is served to those who ask, to its last millisecond",
+        "A stale entry is served to callers that accept it, to its last millisecond",
         arguments: [1, 1_000, 64_000, 100_001] as [Int64])
     func exactStalePeriod(stale: Int64) throws {
         let cache = try open()
@@ -65,8 +65,8 @@ struct AgeTests {
         #expect(cache.get("kept", SHALE_GET_STALE).expires == clock.now)
         clock.advance(10)
         #expect(status(cache, "kept", stale: true) == .miss)
-        #expect(cache.set("gone", "v", .age(none, stale: none)) == .ok)
-        #expect(status(cache, "gone", stale: true) == .miss)
+        #expect(cache.set("dead", "v", .age(none, stale: none)) == .ok)
+        #expect(status(cache, "dead", stale: true) == .miss)
     }
 
     @Test("An age of never does not end, and a stale age of never keeps for ever")
@@ -129,7 +129,7 @@ struct AgeTests {
         #expect(own.get("k").expires == clock.now + 7)
     }
 
-    @Test("A touch gives a new age from now and leaves value, version, meta, tags and pin")
+    @Test("A touch gives a new age from now and keeps value, version, meta, tags and pin")
     func touch() throws {
         let cache = try open()
         let options = SetOptions(flags: SHALE_SET_PINNED, maxAge: 100, meta: "meta", tags: ["tag"])
@@ -304,7 +304,7 @@ struct AgeTests {
         #expect(hits > 0)
     }
 
-    @Test("A clock that goes back takes nothing away and keeps every point in time")
+    @Test("A clock that goes back removes no entry and keeps every point in time")
     func clockGoesBack() throws {
         let cache = try open()
         cache.set("before", "v", .age(100))
@@ -327,7 +327,7 @@ struct AgeTests {
         #expect(cache.text("at zero") == nil)
     }
 
-    @Test("What a purge collects makes room, and nobody is evicted for it")
+    @Test("What a purge collects makes room, without an eviction")
     func purgeMakesRoom() throws {
         let cache = try TestCache(nil, Options(capacity: 2 << 20, maxEntries: 100, clock: clock))
         for number in 0..<50 { #expect(cache.set("long \(number)", "v") == .ok) }

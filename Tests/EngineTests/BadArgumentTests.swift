@@ -2,8 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// What a caller can get wrong in a call. Each is answered with the documented
-/// error and a sentence, and changes nothing.
+/// Wrong arguments. Each is answered with the documented error and a message, and changes nothing.
 @Suite("Bad arguments")
 struct BadArgumentTests {
     let directory = TemporaryDirectory()
@@ -11,7 +10,7 @@ struct BadArgumentTests {
 
     init() throws { cache = try TestCache(directory.path("cache"), Options(capacity: 1 << 20)) }
 
-    /// The status, and that the failure left a sentence of more than a word.
+    /// The status, and that the failure left a message of more than a word.
     private func expect(
         _ status: Status, _ expected: Status, _ comment: Comment? = nil,
         sourceLocation: SourceLocation = #_sourceLocation
@@ -61,14 +60,14 @@ struct BadArgumentTests {
         expect(Status(shale_set(cache.handle, byte, -1, byte, 1, nil)), .tooLarge)
     }
 
-    @Test("A value over a quarter of the capacity is too large and leaves the old value")
+    @Test("A value over a quarter of the capacity is too large and keeps the old value")
     func tooLargeValue() {
         expect(cache.set("k", "old"), .ok)
         expect(cache.set("k", Pool.random.value(1, (256 << 10) + 1)), .tooLarge)
         #expect(cache.text("k") == "old")
         expect(
             cache.set("k", [UInt8](repeating: 0, count: (256 << 10) + 1)), .tooLarge,
-            "what compresses well is measured uncompressed")
+            "a compressible value is measured uncompressed")
         let byte: [UInt8] = [1]
         expect(Status(shale_set(cache.handle, byte, 1, byte, Int.max, nil)), .tooLarge)
         expect(Status(shale_set(cache.handle, byte, 1, byte, -1, nil)), .tooLarge)
@@ -164,7 +163,7 @@ struct BadArgumentTests {
         shale_value_free(nil)
     }
 
-    @Test("NULL in place of a result is invalid where there would be no answer, and allowed where the header says so")
+    @Test("NULL in place of a result is invalid if there would be no answer, and allowed if the header says so")
     func nullResults() {
         expect(cache.set("k", 5.littleEndianBytes), .ok)
         let key = "k".bytes
@@ -268,7 +267,7 @@ struct BadArgumentTests {
         }
     }
 
-    @Test("Ages near the end of time are accepted and mean what they say")
+    @Test("Ages near the end of time are accepted and exact")
     func hugeAges() {
         for age in [never, never - 1, 1 << 48, 1 << 62] {
             expect(cache.set("k", "v", .age(age, stale: never)), .ok)
@@ -332,7 +331,7 @@ struct BadArgumentTests {
         #expect(buffer.raw.size == 0 && buffer.raw.meta_size == 0)
     }
 
-    @Test("A failure's sentence stays with its thread until the next failure")
+    @Test("A failure's message stays with its thread until the next failure")
     func errorsBelongToThreads() {
         expect(cache.set("", "v"), .invalid)
         let mine = lastError()
@@ -347,7 +346,7 @@ struct BadArgumentTests {
         #expect(lastError() == mine)
     }
 
-    @Test("Every status has a text, and so have numbers that are none")
+    @Test("Every status has a text, and so has any other number")
     func statusTexts() {
         var texts: Set<String> = []
         for code: shale_status in -10...4 { texts.insert(String(cString: shale_status_text(code))) }

@@ -10,7 +10,7 @@ struct BadDirectoryTests {
     let directory = TemporaryDirectory()
     var files: CacheFiles { CacheFiles(directory.path) }
 
-    /// Opens, expects a failure with one of the statuses and a sentence that names the place.
+    /// Opens, expects a failure with one of the statuses and a message that names the path.
     @discardableResult
     private func expectFailure(
         _ path: String, _ options: Options = Options(capacity: 1 << 20), _ expected: Status...,
@@ -105,7 +105,7 @@ struct BadDirectoryTests {
 
     // MARK: Foreign content
 
-    @Test("A directory that holds other files is refused and left alone")
+    @Test("A directory that holds other files is refused and not changed")
     func foreignFiles() throws {
         try write("text", to: directory.path("notes.txt"))
         expectFailure(directory.path, Options(capacity: 1 << 20), .format)
@@ -114,7 +114,7 @@ struct BadDirectoryTests {
         #expect(try contents(of: directory.path("notes.txt")) == "text".bytes)
     }
 
-    @Test("A data file that is something else is refused and left alone", arguments: [40, 4096, 1 << 20])
+    @Test("A data file of another kind is refused and not changed", arguments: [40, 4096, 1 << 20])
     func foreignData(size: Int) throws {
         let text = Pool.text.value(3, size)
         try write(text, to: files.data)
@@ -122,7 +122,7 @@ struct BadDirectoryTests {
         #expect(try contents(of: files.data) == text)
     }
 
-    @Test("A cache of another version's format is refused and left alone", arguments: [1, UInt32.max / 2])
+    @Test("A cache of another version's format is refused and not changed", arguments: [1, UInt32.max / 2])
     func otherVersion(_ other: UInt32) throws {
         try makeCache()
         let version = Array(try contents(of: files.data).bytes[8..<12])
@@ -140,7 +140,7 @@ struct BadDirectoryTests {
         try expectIntact()
     }
 
-    @Test("An index that is something else is replaced, and the entries come from the data file")
+    @Test("An index of another kind is replaced, and the entries come from the data file")
     func foreignIndex() throws {
         try makeCache()
         try write(Pool.text.value(3, 10_000), to: files.index)
@@ -161,9 +161,9 @@ struct BadDirectoryTests {
         #expect(try mixed.verify().corrupt_records == 0)
     }
 
-    // MARK: Files that are not plain
+    // MARK: Files that are not regular
 
-    @Test("A data file that is a symbolic link is refused and its target left alone")
+    @Test("A data file that is a symbolic link is refused and its target not changed")
     func symlinkedData() throws {
         try makeCache()
         let elsewhere = TemporaryDirectory()
@@ -194,7 +194,7 @@ struct BadDirectoryTests {
         try write(precious, to: target)
         try files.removeIndex()
         try FileManager.default.createSymbolicLink(atPath: files.index, withDestinationPath: target)
-        // Refused, or replaced by an index of its own: both keep the target.
+        // Refused, or replaced by a private index: both keep the target.
         if let cache = try? TestCache(directory.path) {
             #expect(cache.text("k") == "v")
             #expect(cache.set("l", "w") == .ok)
@@ -233,7 +233,7 @@ struct BadDirectoryTests {
         try expectIntact()
     }
 
-    @Test("New files have the asked mode, or 0600, in a directory that is the user's alone")
+    @Test("New files have the requested mode, or 0600, in a directory that only the user can access")
     func modes() throws {
         let plain = directory.path("plain")
         let group = directory.path("group")
@@ -360,7 +360,7 @@ struct BadDirectoryTests {
         #expect(try contents(of: files.index) == before.1)
     }
 
-    @Test("A read-only handle sees what a writer does meanwhile")
+    @Test("A read-only handle sees a writer's changes")
     func readOnlyBesideAWriter() throws {
         try makeCache()
         let writer = try TestCache(directory.path)

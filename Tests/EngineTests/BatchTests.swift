@@ -2,8 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// A batch is worth its single calls: the same answers, the same content, the
-/// same order of use.
+/// A batch is equivalent to its single calls: the same answers, the same contents, the same order of use.
 @Suite("Batches")
 struct BatchTests {
     let directory = TemporaryDirectory()
@@ -92,7 +91,7 @@ struct BatchTests {
         #expect((0..<6).filter { cache.holds("k\($0)") } == [0, 4])
     }
 
-    @Test("Batches of nothing are fine, and so are NULL statuses")
+    @Test("Empty batches are valid, and so are NULL statuses")
     func empty() throws {
         let cache = try TestCache(nil, Options(capacity: 1 << 20))
         #expect(cache.getMany([]).status == .ok)

@@ -2,8 +2,8 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// The disk never holds more than the capacity, at no moment of any churn, and
-/// a full cache makes use of what it was given.
+/// The disk never holds more than the capacity, at no moment of any churn, and a full cache uses the space that it was
+/// given.
 @Suite("Capacity", .serialized)
 struct CapacityTests {
     let directory = TemporaryDirectory()
@@ -15,8 +15,7 @@ struct CapacityTests {
         var pool: Pool { self == .random ? .random : .text }
     }
 
-    /// Sets until the cache has been full for a while, with a look at the disk
-    /// every few sets, and checks that what is there is right.
+    /// Sets until the cache has been full for a while, checks the disk usage every few sets, and the entries.
     private func churn(_ capacity: Int, _ content: Content, sizes: ClosedRange<Int>, keys: Int, looks: Int) throws {
         let options = Options(capacity: UInt64(capacity), flags: SHALE_OPEN_NO_SYNC)
         let cache = try TestCache(directory.path, options)
@@ -63,7 +62,7 @@ struct CapacityTests {
                 }
             }
         }
-        print("capacity: excuses in \(looked) looks: evicted \(misses)")
+        print("capacity: tolerances in \(looked) looks: evicted \(misses)")
         let usage = try files.diskUsage()
         #expect(usage <= capacity)
         #expect(
@@ -103,12 +102,12 @@ struct CapacityTests {
         try churn(mebibytes << 20, .random, sizes: 20...60, keys: 1 << 40, looks: 200)
     }
 
-    @Test("Values that never end in the same size as the one that they replace", arguments: [1, 8])
+    @Test("Values whose size differs from the replaced value's", arguments: [1, 8])
     func replacedSizes(mebibytes: Int) throws {
         try churn(mebibytes << 20, .random, sizes: 2_000...200_000, keys: 20 * mebibytes, looks: 200)
     }
 
-    @Test("With several shards as well", arguments: [2, 8] as [UInt32])
+    @Test("The disk never holds more than the capacity with several shards either", arguments: [2, 8] as [UInt32])
     func shards(count: UInt32) throws {
         let capacity = 32 << 20
         let cache = try TestCache(
@@ -125,7 +124,7 @@ struct CapacityTests {
         #expect(usage * 10 >= capacity * 8, "only \(usage) of \(capacity) bytes are used")
     }
 
-    @Test("Clearing takes no space: neither in shards that were never used, nor in those that hold something")
+    @Test("Clearing takes no space: neither in unused shards, nor in used ones")
     func clear() throws {
         let cache = try TestCache(
             directory.path, Options(capacity: 64 << 20, shards: 16, segmentSize: 256 << 10, flags: SHALE_OPEN_NO_SYNC))

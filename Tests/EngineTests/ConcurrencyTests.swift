@@ -2,20 +2,19 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Threads on one cache: no value is ever torn, old or somebody else's, and
-/// nothing that lives is ever missed.
+/// Threads on one cache: no value is ever torn, old or another key's, and no live entry is ever missed.
 @Suite("Concurrency", .serialized)
 struct ConcurrencyTests {
     let directory = TemporaryDirectory()
 
-    /// A value that says whose it is and which one it is, and goes on in a way
-    /// that follows from both: any mixture of two of them is noticed.
+    /// A value that identifies its owner and itself, with content that follows from both: any mixture of two is
+    /// detected.
     private static func value(_ owner: UInt64, _ round: UInt64, _ size: Int) -> [UInt8] {
         let rest = Pool.random.value(owner &* 0x1_0000_0001 ^ round << 20, max(0, size - 16))
         return owner.littleEndianBytes + round.littleEndianBytes + rest.bytes
     }
 
-    /// The round that a value is of, or nil if it is no value of this owner.
+    /// The round of a value, or nil if it is no value of this owner.
     private static func round(_ owner: UInt64, _ bytes: UnsafeRawBufferPointer) -> UInt64? {
         guard bytes.count >= 16, bytes.loadUnaligned(as: UInt64.self) == owner else { return nil }
         let round = bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
@@ -93,7 +92,7 @@ struct ConcurrencyTests {
                     default:
                         let status = cache.get(name, 0, into: buffer)
                         if status == .ok, Self.round(key, buffer.bytes) == nil {
-                            findings.add("k\(key) has a value that nobody set")
+                            findings.add("k\(key) has a value that was never set")
                         }
                         if status != .ok && status != .miss { findings.add("a get answered \(status)") }
                     }
@@ -108,7 +107,7 @@ struct ConcurrencyTests {
         try CacheFiles(directory.path).removeIndex()
         let after = try TestCache(directory.path, options).entries()
         for (key, entry) in before {
-            // What had been evicted may be back and may have taken the place of something; nothing has changed.
+            // Evicted entries may be back and may have displaced others; no value has changed.
             if let rebuilt = after[key] { #expect(rebuilt == entry) }
             let owner = UInt64(String(decoding: key.dropFirst(), as: UTF8.self))!
             entry.value.bytes.withUnsafeBytes { #expect(Self.round(owner, $0) != nil) }
@@ -129,14 +128,14 @@ struct ConcurrencyTests {
                 if cache.get(name).value != value { findings.add("\(thread) does not see its round \(round)") }
                 if round % 3 == 0 {
                     if cache.remove(name) != .ok { findings.add("\(thread) cannot remove its round \(round)") }
-                    if cache.get(name).status != .miss { findings.add("\(thread) still sees what it removed") }
+                    if cache.get(name).status != .miss { findings.add("\(thread) still sees a removed entry") }
                 }
             }
         }
         #expect(findings.all == [])
     }
 
-    @Test("While the table grows no reader misses a key that lives throughout", arguments: [1, 4] as [UInt32])
+    @Test("While the table grows no reader misses a live key", arguments: [1, 4] as [UInt32])
     func growth(shards: UInt32) throws {
         let cache = try TestCache(
             directory.path, Options(capacity: 64 << 20, shards: shards, flags: SHALE_OPEN_NO_SYNC))
@@ -208,7 +207,7 @@ struct ConcurrencyTests {
         #expect(try cache.stats().evictions > 0)
     }
 
-    @Test("What has been removed or invalidated is not seen by a read that starts afterwards")
+    @Test("A read does not see an entry that was removed or invalidated before it started")
     func removalsAreFinal() throws {
         let cache = try TestCache(directory.path, Options(capacity: 2 << 20, flags: SHALE_OPEN_NO_SYNC))
         let findings = Findings()
@@ -231,11 +230,11 @@ struct ConcurrencyTests {
                 stop.raise()
             } else {
                 repeat {
-                    let gone = removed.count
+                    let last = removed.count
                     let found = cache.get("k")
                     guard found.status == .ok else { continue }
-                    if integer(found.value)! <= Int64(gone) {
-                        findings.add("round \(integer(found.value)!) was seen after it had been removed (\(gone))")
+                    if integer(found.value)! <= Int64(last) {
+                        findings.add("round \(integer(found.value)!) was seen after it had been removed (\(last))")
                     }
                 } while !stop.isRaised && findings.isEmpty
             }
@@ -244,7 +243,7 @@ struct ConcurrencyTests {
         #expect(!cache.holds("k"))
     }
 
-    @Test("Every kind of call at once, and a sound cache afterwards")
+    @Test("All kinds of calls at once leave a sound cache")
     func everything() throws {
         let clock = TestClock()
         let cache = try TestCache(

@@ -2,7 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Conditional sets, conditional removals, and the versions that they go by.
+/// Conditional sets, conditional removals, and the versions that they compare.
 @Suite("Conditions and versions")
 struct ConditionTests {
     let directory = TemporaryDirectory()
@@ -11,7 +11,7 @@ struct ConditionTests {
 
     init() throws { cache = try TestCache(directory.path, Options(capacity: 1 << 20, clock: clock)) }
 
-    @Test("IF_ABSENT sets only where a plain get would miss")
+    @Test("IF_ABSENT sets only if a plain get would miss")
     func ifAbsent() {
         #expect(cache.set("k", "first", .ifAbsent) == .ok)
         #expect(cache.set("k", "second", .ifAbsent) == .conflict)
@@ -35,7 +35,7 @@ struct ConditionTests {
         #expect(cache.text("l") == "new")
     }
 
-    @Test("IF_PRESENT sets only where a plain get would find")
+    @Test("IF_PRESENT sets only if a plain get would hit")
     func ifPresent() {
         #expect(cache.set("k", "v", .ifPresent) == .conflict)
         #expect(!cache.holds("k"))
@@ -63,8 +63,8 @@ struct ConditionTests {
         #expect(cache.text("k") == "third")
     }
 
-    @Test("IF_VERSION conflicts with what has gone")
-    func ifVersionGone() {
+    @Test("IF_VERSION conflicts with a dead entry")
+    func ifVersionDead() {
         let expired = cache.store("expired", "v", .age(10)).version
         let removed = cache.store("removed", "v").version
         clock.advance(10)
@@ -88,7 +88,7 @@ struct ConditionTests {
         #expect(["a", "b", "c", "d"].map { cache.holds($0) } == [false, true, true, true])
     }
 
-    @Test("Every set gives a new version, and none comes twice")
+    @Test("Every set gives a new, unique version")
     func versionsAreUnique() {
         var seen: Set<UInt64> = []
         for round in 0..<2_000 {
@@ -126,7 +126,7 @@ struct ConditionTests {
         try rebuild()
         #expect(seen.contains(cache.get("k").version))
         setAgain()
-        // Now nothing is left in the log that could tell the largest version.
+        // Now the log has nothing left that shows the largest version.
         cache.clear()
         try rebuild()
         setAgain(1_000)
@@ -146,7 +146,7 @@ struct ConditionTests {
         #expect(cache.remove("k") == .miss)
     }
 
-    @Test("A stale entry can be removed, an expired one is not there")
+    @Test("A stale entry can be removed, an expired one is a miss")
     func removeStale() {
         cache.set("k", "v", .age(10, stale: 10))
         clock.advance(10)
@@ -157,7 +157,7 @@ struct ConditionTests {
         #expect(cache.remove("k") == .miss)
     }
 
-    @Test("Of two that compare and swap in turns every success is one step", arguments: [2, 4])
+    @Test("With two threads that compare and swap, every success is one step", arguments: [2, 4])
     func compareAndSwap(threads: Int) throws {
         cache.set("k", 0.littleEndianBytes)
         let rounds = 2_000
@@ -181,7 +181,7 @@ struct ConditionTests {
         #expect(integer(cache.get("k").value) == Int64(threads * rounds))
     }
 
-    @Test("Of many that set IF_ABSENT at once exactly one succeeds")
+    @Test("Of many threads that set IF_ABSENT at once exactly one succeeds")
     func oneWinner() {
         let cache = cache
         for round in 0..<200 {

@@ -2,12 +2,12 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// A walk meets every entry that lives throughout, whatever happens meanwhile.
+/// A walk returns every entry that lives throughout, whatever happens meanwhile.
 @Suite("Cursor")
 struct CursorTests {
     let directory = TemporaryDirectory()
 
-    @Test("A walk of a quiet cache gives every entry once, with all that is known of it", arguments: [0, 1, 10, 5_000])
+    @Test("A walk of an idle cache returns every entry once, with all its properties", arguments: [0, 1, 10, 5_000])
     func everything(count: Int) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
         for number in 0..<count {
@@ -21,7 +21,7 @@ struct CursorTests {
         for number in 0..<count { #expect(seen["k\(number)".bytes] == cache.get("k\(number)")) }
     }
 
-    @Test("A walk leaves stale entries out unless asked, expired ones always")
+    @Test("A walk omits stale entries by default, expired ones always")
     func stale() throws {
         let clock = TestClock()
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20, clock: clock))
@@ -72,7 +72,7 @@ struct CursorTests {
         }
     }
 
-    @Test("Key and value may be NULL, at the end it stays the end")
+    @Test("Key and value may be NULL, and the end stays the end")
     func nullOutputs() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))
         for number in 0..<10 { cache.set("k\(number)", "v") }
@@ -110,7 +110,7 @@ struct CursorTests {
         #expect(cache.holds("k1"))
     }
 
-    @Test("Removing and setting what the walk is at is allowed")
+    @Test("The entry at the cursor may be removed and set")
     func changesDuringWalk() throws {
         let cache = try TestCache(directory.path, Options(capacity: 4 << 20))
         for number in 0..<2_000 { cache.set("k\(number)", "v") }
@@ -192,7 +192,7 @@ struct CursorTests {
         #expect(steps >= 100)
     }
 
-    /// Entries that stay, and others that have come and gone: so many that the table has to shrink.
+    /// Entries that stay, and others that were set and removed: so many that the table has to shrink.
     private func fill(_ cache: TestCache, _ lasting: Int, _ guests: Int) {
         for number in 0..<lasting { #expect(cache.set("lasting \(number)", "v") == .ok) }
         for number in 0..<guests { #expect(cache.set("guest \(number)", "v") == .ok) }
@@ -204,7 +204,7 @@ struct CursorTests {
         arguments: [false, true])
     func once(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))
-        // As many as make the table shrink when they are gone, or as many as make it grow when others come.
+        // Enough to make the table shrink when they are removed, or grow when others come.
         let lasting = grows ? 3_000 : 1_500, guests = grows ? 0 : 30_000
         fill(cache, lasting, guests)
         var times: [[UInt8]: Int] = [:]
@@ -221,7 +221,7 @@ struct CursorTests {
     }
 
     @Test(
-        "A walk of a table that is being laid out anew gives every entry once, however far that is",
+        "A walk of a table that is being resized returns every entry once, at any stage",
         arguments: [false, true])
     func eachStep(grows: Bool) throws {
         let cache = try TestCache(directory.path, Options(capacity: 16 << 20))

@@ -2,7 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Who leaves when there is no room, and who never does.
+/// Which entries are evicted when there is no room, and which never are.
 @Suite("Eviction")
 struct EvictionTests {
     let directory = TemporaryDirectory()
@@ -11,7 +11,7 @@ struct EvictionTests {
 
     private func present(_ cache: TestCache, _ range: Range<Int>) -> [Int] { range.filter { cache.holds("k\($0)") } }
 
-    @Test("Beyond max_entries the least recently set leaves", arguments: [1, 2, 10, 1_000])
+    @Test("Beyond max_entries the least recently set entry is evicted", arguments: [1, 2, 10, 1_000])
     func maxEntries(limit: Int) throws {
         let cache = try TestCache(directory.path, Options(capacity: 4 << 20, maxEntries: UInt64(limit)))
         for number in 0..<limit * 3 {
@@ -33,7 +33,7 @@ struct EvictionTests {
         #expect(try cache.entries().count == 5)
         #expect(cache.get("absent").status == .miss)
         for name in ["n0", "n1", "n2", "n3"] { cache.set(name, "v") }
-        // k1, k2, k3, k4 went, in this order; k0 was used.
+        // k1, k2, k3, k4 were evicted, in this order; k0 was used.
         #expect(present(cache, 0..<5) == [0])
     }
 
@@ -46,7 +46,7 @@ struct EvictionTests {
         #expect(present(cache, 0..<4) == [1, 2, 3])
     }
 
-    @Test("Evict takes the least recently used, says how many, and stops at the pinned")
+    @Test("Evict removes the least recently used, returns how many, and spares pinned entries")
     func evict() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))
         for number in 0..<20 { cache.set("k\(number)", "v", number == 3 ? .pinned : nil) }
@@ -106,12 +106,12 @@ struct EvictionTests {
                 order.append(next)
                 next += 1
                 let now = try cache.stats().evictions
-                let gone = order.prefix(Int(now - evictions))
+                let victims = order.prefix(Int(now - evictions))
                 evictions = now
-                for number in gone {
-                    #expect(!cache.holds("k\(number)"), "k\(number) should be gone, seed \(testSeed)")
+                for number in victims {
+                    #expect(!cache.holds("k\(number)"), "k\(number) should be evicted, seed \(testSeed)")
                 }
-                order.removeFirst(gone.count)
+                order.removeFirst(victims.count)
                 if let oldest = order.first {
                     #expect(cache.holds("k\(oldest)"), "k\(oldest) should be the oldest, seed \(testSeed)")
                 }
@@ -138,7 +138,7 @@ struct EvictionTests {
         }
     }
 
-    @Test("A cache full of pinned entries says so, and everything in it stays readable")
+    @Test("A cache full of pinned entries answers FULL, and its entries stay readable")
     func fullOfPinned() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))
         #expect(cache.set("early", "v") == .ok)
@@ -178,7 +178,7 @@ struct EvictionTests {
         #expect(try cache.stats().entries == 10)
         #expect(cache.set("k5", "w", .pinned) == .ok)
         #expect(cache.text("k5") == "w")
-        // Overwritten without the pin it is an entry like any other.
+        // Overwritten without the pin it is an ordinary entry.
         #expect(cache.set("k5", "x") == .ok)
         #expect(cache.set("k10", "v") == .ok)
         #expect(present(cache, 0..<11) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10])
@@ -216,7 +216,7 @@ struct EvictionTests {
         }
     }
 
-    @Test("Purge removes what is past its stale period and nothing else")
+    @Test("Purge removes entries past their stale period and no others")
     func purge() throws {
         let clock = TestClock()
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20, clock: clock))
@@ -237,7 +237,7 @@ struct EvictionTests {
         for number in 0..<10 { #expect(cache.get("fresh \(number)").status == .ok) }
     }
 
-    @Test("Clear removes everything, also from a rebuild, and the cache works on")
+    @Test("Clear removes everything, also from a rebuild, and the cache stays usable")
     func clear() throws {
         var cache = try TestCache(directory.path, Options(capacity: 2 << 20))
         for round in 0..<5 {

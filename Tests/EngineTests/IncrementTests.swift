@@ -53,7 +53,7 @@ struct IncrementTests {
         #expect(cache.get("l").status == .miss)
     }
 
-    @Test("An increment after an invalidation starts anew, without the old tags")
+    @Test("An increment after an invalidation starts again, without the old tags")
     func afterInvalidation() {
         cache.set("k", 50.littleEndianBytes, .tagged("t"))
         cache.invalidate("t")
@@ -62,7 +62,7 @@ struct IncrementTests {
         #expect(cache.get("k").status == .ok)
     }
 
-    @Test("An expired counter starts anew")
+    @Test("An expired counter starts again")
     func expired() {
         cache.set("k", 50.littleEndianBytes, .age(10))
         clock.advance(10)
@@ -70,7 +70,7 @@ struct IncrementTests {
         #expect(cache.get("k").expires == clock.now + 1_000)
     }
 
-    @Test("A stale counter is not there: a plain get would miss it")
+    @Test("A stale counter counts as absent: a plain get would miss it")
     func stale() {
         cache.set("k", 50.littleEndianBytes, SetOptions(maxAge: 10, stale: 1_000_000, meta: "m", tags: ["t"]))
         clock.advance(10)

@@ -2,7 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Values beyond a segment are stored in parts; nobody who uses them notices.
+/// Values beyond a segment are stored in parts, which callers do not notice.
 @Suite("Large values", .serialized)
 struct LargeValueTests {
     let directory = TemporaryDirectory()
@@ -32,7 +32,7 @@ struct LargeValueTests {
         }
     }
 
-    @Test("Of the largest values the last two are there at the same time", arguments: [1, 4, 16])
+    @Test("The last two values of the largest size are present at the same time", arguments: [1, 4, 16])
     func several(mebibytes: Int) throws {
         let size = (mebibytes << 20) / 4
         let cache = try open(UInt64(mebibytes << 20))
@@ -68,7 +68,7 @@ struct LargeValueTests {
         #expect(stats.live_bytes < 300_000)
     }
 
-    @Test("Overwriting a large value gives its space back, large by large, large by small, small by large")
+    @Test("Overwriting a large value frees its space, large by large, large by small, small by large")
     func overwrite() throws {
         let cache = try open()
         cache.set("bystander", "v")
@@ -85,7 +85,7 @@ struct LargeValueTests {
         #expect(cache.text("bystander") == "v")
     }
 
-    @Test("Removing a large value gives its space back")
+    @Test("Removing a large value frees its space")
     func remove() throws {
         let cache = try open()
         for round in 0..<50 {
@@ -178,8 +178,8 @@ struct LargeValueTests {
         #expect(rebuilt.get("lasting").meta == "meta".bytes)
     }
 
-    /// Where parts lie depends on the cache's secret, so this is many caches of one history each.
-    @Test("A full cache takes new values at once after a rebuild, however its large values lay")
+    /// The cache's secret decides where parts lie, so this tries many caches with one history each.
+    @Test("A full cache accepts new values at once after a rebuild, wherever its large values are")
     func roomAfterRebuild() throws {
         let options = Options(capacity: 4 << 20, flags: SHALE_OPEN_NO_SYNC)
         for round in 0..<60 {
@@ -238,7 +238,7 @@ struct LargeValueTests {
                         size == sizes[round % 3]
                             && Pool.random.withValue(UInt64(round), size) { same($0, buffer.bytes) }
                     }
-                    if !isWhole { findings.add("a value of \(size) bytes that nobody set") }
+                    if !isWhole { findings.add("a value of \(size) bytes that was never set") }
                 } while !stop.isRaised && findings.isEmpty
             }
         }

@@ -3,7 +3,7 @@ import Foundation
 import ShaleTestSupport
 import Testing
 
-/// The right to load a key goes to one at a time. Leases go by the system's uptime: the test's clock ends ages alone.
+/// One caller at a time gets the lease of a key. Leases go by the system's uptime: the test's clock only ends ages.
 @Suite("Leases")
 struct LeaseTests {
     let directory = TemporaryDirectory()
@@ -16,7 +16,7 @@ struct LeaseTests {
         cache = try TestCache(directory.path, options)
     }
 
-    @Test("a miss gives the lease to the first who asks, and to nobody else until it is released")
+    @Test("a miss gives the lease to the first caller, and to no other until it is released")
     func oneAtATime() {
         let first = cache.lease("k")
         #expect(first.lookup.status == .miss && first.lease != 0)
@@ -31,7 +31,7 @@ struct LeaseTests {
         #expect(third.lease != 0 && third.lease != first.lease)
     }
 
-    @Test("a fresh value needs no lease, and one that is held keeps nobody from setting or reading")
+    @Test("a fresh value needs no lease, and a held lease prevents no set or read")
     func fresh() {
         let held = cache.lease("k")
         #expect(cache.set("k", "v") == .ok)
@@ -42,7 +42,7 @@ struct LeaseTests {
         #expect(cache.lease("k").lease == 0)
     }
 
-    @Test("a lease ends with its time")
+    @Test("a lease ends when its time is over")
     func time() {
         let first = cache.lease("k", leaseTime: 3000)
         #expect(cache.lease("k").lease == 0)
@@ -53,7 +53,7 @@ struct LeaseTests {
         #expect(cache.release("k", second.lease) == .ok)
     }
 
-    @Test("another handle sees the lease; the next who opens the cache alone does not")
+    @Test("another handle sees the lease; the next sole opener does not")
     func handles() throws {
         let other = try TestCache(directory.path, Options(capacity: 1 << 20))
         let held = cache.lease("k")
@@ -67,7 +67,7 @@ struct LeaseTests {
         #expect(again.lease("k").lease != 0)
     }
 
-    @Test("who asks for stale values gets them at once; who does not waits")
+    @Test("a caller that accepts stale values gets them at once; another one waits")
     func stale() {
         cache.set("k", "old", .age(10, stale: 1000))
         clock.advance(10)
@@ -79,7 +79,7 @@ struct LeaseTests {
         #expect(third.lookup.status == .miss && third.lookup.size == 0 && third.lease == 0)
     }
 
-    @Test("who waits gets the value as soon as it is set")
+    @Test("a waiting caller gets the value as soon as it is set")
     func waiting() {
         let held = cache.lease("k")
         let findings = Findings(), cache = cache
@@ -96,7 +96,7 @@ struct LeaseTests {
         #expect(findings.isEmpty, "\(findings.all)")
     }
 
-    @Test("who waits takes over where the holder gives up, and answers a miss when the time is over")
+    @Test("a waiting caller takes over if the holder gives up, and gets a miss when the time is over")
     func takeOver() {
         let held = cache.lease("k", leaseTime: 30)
         let next = cache.lease("k", wait: 60_000)
@@ -114,11 +114,11 @@ struct LeaseTests {
         #expect(stats.misses == 2 && stats.hits == 0)
     }
 
-    @Test("a fresh value is given out for loading ahead of time by chance, to one, and its readers never wait")
+    @Test("a random early reload of a fresh value goes to one caller, and readers never wait")
     func ahead() {
         cache.set("k", "v", .age(1000))
         #expect(cache.lease("k").lease == 0)
-        // So much more than the age that no chance spares it; so little that none meets it.
+        // So much more than the age that it is never chosen; so little that it always is.
         let first = cache.lease("k", ahead: .max / 64)
         #expect(first.lookup.text == "v" && first.lookup.status == .ok && first.lease != 0)
         let second = cache.lease("k", wait: 60_000, ahead: .max / 64)
@@ -129,7 +129,7 @@ struct LeaseTests {
         #expect(cache.lease("always", ahead: .max / 64).lease == 0)
     }
 
-    @Test("whoever gets the lease after the value was set gets the value instead")
+    @Test("a caller that gets the lease after the value was set gets the value instead")
     func lateComers() {
         let findings = Findings(), loads = Counter(), cache = cache
         concurrently(8) { _ in
@@ -148,7 +148,7 @@ struct LeaseTests {
         #expect(loads.count == 200)
     }
 
-    @Test("where no cell is free, a lease is granted unrecorded, or not at all")
+    @Test("if no cell is free, a lease is granted unrecorded, or not at all")
     func many() throws {
         // (The smallest cache records about 256.)
         let leases = (0..<4000).map { ($0, cache.lease("\($0)", flags: SHALE_LEASE_RECORDED).lease) }

@@ -53,7 +53,7 @@ struct ModelTests {
         try run(Self.largeValues, seed)
     }
 
-    @Test("Several shards answer as the model does and lose only what they evict", arguments: seeds)
+    @Test("Several shards answer as the model does and lose only evicted entries", arguments: seeds)
     func severalShards(seed: UInt64) throws {
         try run(Self.fourShards, seed)
     }
@@ -63,7 +63,7 @@ struct ModelTests {
         try run(Self.roomForAll, seed)
     }
 
-    @Test("A cache that evicts nothing needs no excuse, after rebuilds either", arguments: seeds)
+    @Test("A cache that evicts nothing needs no tolerance, after rebuilds either", arguments: seeds)
     func withoutEvictions(seed: UInt64) throws {
         try run(Self.nothingEvicted, seed)
     }

@@ -3,13 +3,13 @@ import Foundation
 import ShaleTestSupport
 import Testing
 
-/// The counters say what happened, and the sums say what is there.
+/// The counters match the events, and the sums match the contents.
 @Suite("Statistics")
 struct StatisticsTests {
     let directory = TemporaryDirectory()
     let clock = TestClock()
 
-    @Test("Every kind of call counts where the header says, and peeks nowhere")
+    @Test("Every kind of call counts as the header says, and peeks do not")
     func counters() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20, clock: clock))
         cache.set("a", "v")
@@ -113,14 +113,14 @@ struct StatisticsTests {
         #expect(try cache.stats().live_bytes == 0)
     }
 
-    @Test("data_bytes and index_bytes are what the files take on disk")
+    @Test("data_bytes and index_bytes are the disk usage of the files")
     func disk() throws {
         let cache = try TestCache(directory.path, Options(capacity: 8 << 20))
         for number in 0..<3_000 { cache.set("k\(number)", Pool.random.value(UInt64(number), 1_000)) }
         let stats = try cache.stats()
         let usage = try CacheFiles(directory.path).diskUsage()
         #expect(stats.data_bytes + stats.index_bytes <= usage)
-        // The directory itself and the file system's own blocks come on top.
+        // The directory itself and the file system's own blocks are added.
         #expect(usage - Int(stats.data_bytes + stats.index_bytes) <= 64 << 10)
         #expect(stats.data_bytes > 3_000_000)
         #expect(stats.index_bytes > 0)
@@ -139,7 +139,7 @@ struct StatisticsTests {
         #expect(try cache.stats().entries == 1)
     }
 
-    @Test("Verify reads every current record and finds nothing wrong in a sound cache")
+    @Test("Verify reads every current record and finds no fault in a sound cache")
     func verify() throws {
         let cache = try TestCache(directory.path, Options(capacity: 8 << 20, segmentSize: 128 << 10))
         for number in 0..<500 { cache.set("k\(number)", Pool.text.value(UInt64(number), 500)) }
@@ -154,7 +154,7 @@ struct StatisticsTests {
         #expect(try cache.stats().entries == 401)
     }
 
-    @Test("Verify finds a damaged value, drops it and counts it; the rest stays")
+    @Test("Verify finds a damaged value, removes it and counts it; the rest stays")
     func damage() throws {
         let options = Options(capacity: 1 << 20, compression: SHALE_COMPRESSION_NONE)
         var cache = try TestCache(directory.path, options)

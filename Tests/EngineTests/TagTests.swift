@@ -12,7 +12,7 @@ struct TagTests {
         try TestCache(directory.path, Options(capacity: capacity))
     }
 
-    @Test("Invalidation removes what carries the tag and leaves the rest")
+    @Test("Invalidation removes the entries with the tag and no others")
     func invalidation() throws {
         let cache = try open()
         cache.set("a", "v", .tagged("red"))
@@ -26,7 +26,7 @@ struct TagTests {
         #expect(try cache.stats().invalidations == 1)
     }
 
-    @Test("What is set after an invalidation lives, under the same key and tag too")
+    @Test("An entry set after an invalidation lives, under the same key and tag too")
     func setAfterwards() throws {
         let cache = try open()
         cache.set("k", "old", .tagged("t"))
@@ -63,7 +63,7 @@ struct TagTests {
         }
     }
 
-    @Test("Tags are any bytes, and only the whole of one matches")
+    @Test("Tags are any bytes, and only a whole tag matches")
     func anyBytes() throws {
         let cache = try open()
         let tag: [UInt8] = [0, 255, 0]
@@ -164,7 +164,7 @@ struct TagTests {
         check(try open(), "after churn and a rebuild")
     }
 
-    @Test("Far more tags than any table holds are all remembered")
+    @Test("Far more tags than any table holds all stay invalidated")
     func manyTags() throws {
         let cache = try open(4 << 20)
         let count = 3_000
@@ -188,7 +188,7 @@ struct TagTests {
         #expect(try rebuilt.entries().isEmpty)
     }
 
-    @Test("Invalidating tags that nothing carries, over and over, neither fills the cache nor hurts anyone")
+    @Test("Repeated invalidation of unused tags neither fills the cache nor affects other entries")
     func unknownTags() throws {
         let cache = try open()
         cache.set("k", "v", .tagged("mine"))
@@ -219,12 +219,12 @@ struct TagTests {
             count += 1
         }
         #expect(maxEntries == 0 ? count > 100 : count == 4)
-        // Where bytes are the limit, pins leave room for what is not pinned.
+        // If bytes are the limit, pins leave room for other entries.
         #expect(cache.set("k", value) == (maxEntries == 0 ? .ok : .full))
         #expect(cache.invalidate("t") == .ok)
         for number in 0..<4 { #expect(cache.set("k\(number)", value, .pinned) == .ok) }
         for number in 0..<4 { #expect(cache.holds("k\(number)")) }
-        // (A set drops as many of those that are gone as it needs.)
+        // (A set removes as many of the dead ones as it needs.)
         #expect(cache.purge().status == .ok)
         #expect(try cache.stats().entries == (maxEntries == 0 ? 5 : 4))
     }

@@ -2,9 +2,8 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// Places where stores of this kind have gone wrong: what had gone comes back
-/// after a rebuild, what lives does not. Each test makes the log wrap, deletes
-/// the index, and looks.
+/// Known failures of such stores: removed entries come back after a rebuild, live ones do not. Each test makes the log
+/// wrap, deletes the index, and reads.
 @Suite("Traps", .serialized)
 struct TrapTests {
     let directory = TemporaryDirectory()
@@ -25,8 +24,8 @@ struct TrapTests {
         return try open()
     }
 
-    /// Writes so much that every segment has been recycled at least once, with
-    /// few live bytes, so that nothing needs to be evicted.
+    /// Writes so much that every segment has been recycled at least once, with few live bytes, so that nothing needs to
+    /// be evicted.
     private func wrap(_ cache: TestCache, bytes: Int = 2 << 20, size: Int = 1_000, keys: Int = 20) {
         for number in 0..<(bytes / size) {
             #expect(cache.set("churn \(number % keys)", Pool.random.value(UInt64(number), size)) == .ok)
@@ -45,7 +44,7 @@ struct TrapTests {
         let laps = 6
         for lap in 0..<laps {
             for number in 0..<900 {
-                // Stop somewhere else in the last lap each time.
+                // Stop elsewhere in the last lap each time.
                 if lap == laps - 1, number == stopAt * 75 + 3 { break }
                 #expect(cache.set(key(number), value(number, lap)) == .ok)
                 expected[number] = lap
@@ -70,13 +69,13 @@ struct TrapTests {
         }
     }
 
-    @Test("Tombstones are kept as long as what they removed can come back")
+    @Test("Tombstones are kept as long as the removed records can come back")
     func tombstones() throws {
         var cache = try open()
         for number in 0..<500 { #expect(cache.set("k\(number)", Pool.random.value(UInt64(number), 300)) == .ok) }
         for number in 0..<500 where number % 2 == 0 { #expect(cache.remove("k\(number)") == .ok) }
-        // Rebuild after every quarter of a lap, so that the tail stands before,
-        // among and behind both the values and their tombstones.
+        // Rebuild after every quarter of a lap, so that the tail is before, among and after both the values and their
+        // tombstones.
         for _ in 0..<20 {
             wrap(cache, bytes: 250_000)
             for number in 0..<500 where number % 2 != 0 { _ = cache.get("k\(number)") }
@@ -96,7 +95,7 @@ struct TrapTests {
         for number in 0..<50 { #expect(!cache.holds("k\(number)"), "k\(number) was removed and is back") }
     }
 
-    @Test("An evicted version does not come back over a newer one that is gone")
+    @Test("An evicted version does not come back over a newer one that was removed")
     func evictedThenExpired() throws {
         var cache = try open()
         #expect(cache.set("k", "old") == .ok)
@@ -111,7 +110,7 @@ struct TrapTests {
         #expect(!cache.holds("k"))
     }
 
-    @Test("Whatever an evicted entry comes back as after a rebuild, it is its last value")
+    @Test("An evicted entry that a rebuild brings back has its last value")
     func evictedComesBackWhole() throws {
         var cache = try open()
         for round in 0..<3 {
@@ -195,8 +194,8 @@ struct TrapTests {
             cache = try rebuild(cache)
             for number in 0..<40 { #expect(cache.get("k\(number)").status == .miss, "k\(number), round \(round)") }
             for number in 40..<60 {
-                // Evicted entries are misses or are back, but nothing else: recovery.md, "A power cut". The keys above
-                // do without.
+                // Evicted entries are misses or are back, but nothing else: recovery.md, "A power failure". The keys
+                // above do without.
                 let found = cache.get("k\(number)")
                 if found.status == .miss {
                     misses += 1
@@ -206,10 +205,10 @@ struct TrapTests {
             }
             wrap(cache)
         }
-        print("orphaned touches: excuses in \(3 * 20) looks: evicted \(misses)")
+        print("orphaned touches: tolerances in \(3 * 20) looks: evicted \(misses)")
     }
 
-    @Test("What has expired stays expired after a rebuild, wherever its record lies")
+    @Test("Expired entries stay expired after a rebuild, wherever their records lie")
     func expiredStayExpired() throws {
         var cache = try open()
         for number in 0..<200 {
@@ -228,7 +227,7 @@ struct TrapTests {
         }
     }
 
-    @Test("Tags reach their entries wherever cleaning has put them, before and after a rebuild")
+    @Test("Tags match their entries wherever cleaning has put them, before and after a rebuild")
     func tagsThroughCleaning() throws {
         var cache = try open()
         for round in 0..<6 {
@@ -244,15 +243,15 @@ struct TrapTests {
             if round % 2 == 1 { cache = try rebuild(cache) }
             for earlier in 0...round {
                 for number in 0..<100 {
-                    // An entry is gone once its tag was invalidated in its own round or later.
-                    let gone = (earlier...round).contains { $0 % 3 == number % 3 }
-                    #expect(cache.holds("\(earlier) \(number)") == !gone, "\(earlier) \(number) in round \(round)")
+                    // An entry is dead once its tag was invalidated in its own round or later.
+                    let dead = (earlier...round).contains { $0 % 3 == number % 3 }
+                    #expect(cache.holds("\(earlier) \(number)") == !dead, "\(earlier) \(number) in round \(round)")
                 }
             }
         }
     }
 
-    @Test("Increments go on from the last result after a rebuild, through any wrapping")
+    @Test("Increments continue from the last result after a rebuild, however often the log wraps")
     func increments() throws {
         var cache = try open()
         var expected = [Int64](repeating: 0, count: 10)
@@ -305,12 +304,12 @@ struct TrapTests {
         }
     }
 
-    @Test("A data file's segments put where they do not belong are never taken for the log")
+    @Test("Segments copied to other places of the data file are never taken for the log")
     func swappedSegments() throws {
         var cache = try open()
         for number in 0..<2_000 { #expect(cache.set("k\(number)", Pool.random.value(UInt64(number), 200)) == .ok) }
         cache.close()
-        // Copy the half with the oldest records over the other: whatever verified there does not verify here.
+        // Copy the half with the oldest records over the other: records that verified there do not verify here.
         let data = try contents(of: files.data).bytes
         let half = data.count / 2 & ~4095
         try patch(files.data, at: half, with: Array(data[half - 65_536..<half]))

@@ -2,7 +2,7 @@ import CShale
 import ShaleTestSupport
 import Testing
 
-/// What goes in comes out: bytes, meta, sizes, with any codec.
+/// A get returns what was set: bytes, meta, sizes, with any codec.
 @Suite("Values")
 struct ValueTests {
     let directory = TemporaryDirectory()
@@ -63,7 +63,7 @@ struct ValueTests {
         #expect(cache.get("k").meta.isEmpty)
     }
 
-    @Test("GET_INFO gives all but the bytes")
+    @Test("GET_INFO returns everything but the bytes")
     func info() throws {
         let cache = try TestCache(directory.path, Options(capacity: 8 << 20, segmentSize: 128 << 10))
         for size in [0, 10, 5_000, 1_000_000] {
@@ -92,7 +92,7 @@ struct ValueTests {
         #expect(none.get("text").storedSize == 10_000)
     }
 
-    @Test("What one handle compressed another reads, whatever its own compression")
+    @Test("A handle reads values that another one compressed, whatever its own compression")
     func mixedCompression() throws {
         let codecs = [SHALE_COMPRESSION_DICTIONARY, SHALE_COMPRESSION_LZ4, SHALE_COMPRESSION_NONE]
         let caches = try codecs.map { try TestCache(directory.path, Options(capacity: 8 << 20, compression: $0)) }
@@ -145,7 +145,7 @@ struct ValueTests {
         try CacheFiles(directory.path).removeIndex()
         cache = try TestCache(directory.path, options)
         try check("after a rebuild")
-        // Another kind of value makes other dictionaries; the old ones still serve what was stored with them.
+        // Another kind of value makes other dictionaries; values stored with the old ones stay readable.
         for number in 0..<5_000 { #expect(cache.set("t\(number)", Pool.text.value(UInt64(number), 300)) == .ok) }
         try cache.walk { key, entry in
             let number = Int(String(decoding: key.dropFirst(), as: UTF8.self))!
@@ -154,7 +154,7 @@ struct ValueTests {
         }
     }
 
-    @Test("One buffer serves many gets, grows as it must, and never shows what an earlier get left")
+    @Test("One buffer serves many gets, grows as needed, and never shows bytes of an earlier get")
     func bufferReuse() throws {
         let cache = try TestCache(directory.path, Options(capacity: 8 << 20, segmentSize: 128 << 10))
         let buffer = ValueBuffer()
@@ -186,7 +186,7 @@ struct ValueTests {
         }
     }
 
-    @Test("A freed value is as new, and can be freed and used again")
+    @Test("A freed value is like a new one, and can be freed and used again")
     func freedValue() throws {
         let cache = try TestCache(directory.path, Options(capacity: 1 << 20))
         cache.set("k", "value", SetOptions(meta: "meta"))

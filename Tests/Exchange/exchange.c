@@ -1,9 +1,9 @@
-/* What a program for one processor or libc writes, one for another reads: the data file has one form, and the index is
- * made anew.
+/* Exchanges caches between programs for different processors or libcs: one writes, another reads. The data file has
+ * one form, and the index is rebuilt.
  *
- *     exchange write|read|look DIRECTORY NAME    NAME: whose entries; look: by a read-only handle
- *     exchange hold DIRECTORY COMMAND            runs the command while it has the cache open; its status
- *     exchange busy DIRECTORY                    the cache cannot be opened to write, as others have it open */
+ *    exchange write|read|look DIRECTORY NAME    NAME: whose entries; look: by a read-only handle
+ *    exchange hold DIRECTORY COMMAND            runs the command while it has the cache open; returns its status
+ *    exchange busy DIRECTORY                    the cache cannot be opened for writing while others have it open */
 #include <shale.h>
 
 #include <stdio.h>

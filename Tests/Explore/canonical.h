@@ -1,6 +1,7 @@
-/* A state by what its future depends on: numbers that only grow count by their rank. What is left out (words that no
- * decision reads, what lies behind the last record of a place, samples for dictionaries, the lead after a rebuild) may
- * make two states the same that are not; that costs a look at one of them, and never accuses anybody. */
+/* A state reduced to what its future depends on: numbers that only grow count by their rank. Some words are left out
+ * (those that no decision reads, what lies after the last record of a frame, samples for dictionaries, the lead
+ * after a rebuild), so two different states may become the same; then one of them is not explored, which never
+ * causes a false failure. */
 #ifndef CANONICAL_H
 #define CANONICAL_H
 
@@ -53,7 +54,7 @@ static void add(uint64_t w) {
     sum ^= sum >> 29;
 }
 
-/* The records of a place; false where none follows. */
+/* The records of a frame; false after the last one. */
 static bool next_record(const layout *l, const unsigned char *place, size_t *at, const unsigned char **record) {
     if (*at + record_header > l->segment)
         return false;
@@ -149,7 +150,7 @@ static void walk_shard(const shard_view *v, bool notes) {
                                    w_tag_counts,      w_tag_counts + 8,
                                    w_tags_carried,    w_tags_carried + 8,
                                    w_tag_sweep,       w_notes_changes};
-    static const size_t numbered[] = {w_head_number, w_ghost, w_last_number, w_tail_number, w_proven_tail};
+    static const size_t numbered[] = {w_head_number, w_residual, w_last_number, w_tail_number, w_proven_tail};
     static const size_t stamped[] = {w_stamp, w_sweep_limit, w_heap_limit};
     const uint64_t stamp_mask = ((uint64_t)1 << 38) - 1;
     slot s;
@@ -196,7 +197,7 @@ static void walk_shard(const shard_view *v, bool notes) {
             uint64_t item = heap_item(v, (size_t)which, i);
             add(rank_of(&stamps_seen, item >> 26)), add(item & 0x3FFFFFF);
         }
-    /* Free slots keep their reach bits. */
+    /* Free slots keep their displacement bits. */
     size_t end = least(shape_extent(field(v, w_shape)), v->layout.buckets) + spill;
     for (size_t i = 0; i < end * 4; i++)
         add(word(slot_at(v, i), 0) >> 60 & 1);

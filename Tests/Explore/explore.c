@@ -1,21 +1,25 @@
-/* All sequences of operations on a tiny cache, as far as the time goes, and random ones beyond: after each operation an
- * oracle says for every key which answers are right, and progress is checked. The engine is the real one, with tiny
- * sizes (libshale_tiny.a), on a machine in memory (machine.h), so a state can be put back, an operation be killed at
- * each of its stores and calls, and the power be cut.
+/* All sequences of operations on a tiny cache, as far as the time allows, and random ones beyond: after each
+ * operation an oracle says for every key which answers are right, and progress is checked. The engine is the real
+ * one, with tiny sizes (libshale_tiny.a), on a machine in memory (machine.h), so a state can be restored, an
+ * operation be killed at each of its stores and calls, and the power be cut.
  *
  *     explore SECONDS [SEED]           0: a few seconds' worth of each part
  *     explore repeat CONFIGURATION "OPERATIONS"
- *     explore known FILE                       sequences that have failed once, and those that are known to fail
- *     explore show CONFIGURATION "OPERATIONS"     and what is in the files after each
+ *     explore known FILE                       sequences that have failed once, and known failures
+ *     explore show CONFIGURATION "OPERATIONS"     also prints the contents of the files after each
  *
- * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ with an
- * age, TKZ and AKZ both this and pinned; lKZ tagged, with a stale period, LKZ also pinned; nKZ a new value where the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v invalidate (vN: another tag), V expire a tag (VN: another), oK expire a key, c clear,
- * y sync, w the clock goes on, h the disk is full, or not any more, b the other process's turn, x close and open, XN with another capacity, q kill and open,
- * QN with another capacity, mN a step of cursor N, opened if it is not (m2: of a read-only handle of a third process), MN all its steps that are left, CN close it, d kill both, delete the index, open; kN power cut (N: which blocks); j a load begins, of a key that is never set; zK damage to what key
- * K's record stores, zK1 to its head, f verify. `17!sa0`: killed
- * before its 17th store or call. `sa0~`: nobody looks afterwards. `sa1+2`: where the set prepares a place for the next
- * segment, the other process does the two operations that follow, and then it takes the space; `sa1-2`: once it has.
- * `m0+2`: before the cursor reads the key of the entry that it has chosen. */
+ * Operations: sKZ set key K (a to e) with size Z (0 a counter, 1 small, 2 in parts), pKZ pinned, tKZ tagged, aKZ
+ * with an age, TKZ and AKZ both this and pinned; lKZ tagged, with a stale period, LKZ also pinned; nKZ a new value
+ * if the one that a get finds is still there; rK remove, uK touch (uK1: for ever), iK increment, gK get, e evict, v
+ * invalidate (vN: another tag), V expire a tag (VN: another), oK expire a key, c clear, y sync, w advance the clock,
+ * h toggle whether the disk is full, b switch to the other process, x close and open, XN with another capacity, q
+ * kill and open, QN with another capacity, mN a step of cursor N, opened if it is not (m2: of a read-only handle of
+ * a third process), MN all its remaining steps, CN close it, d kill both, delete the index, open; kN power cut (N:
+ * which blocks); j begin a load of a key that is never set; zK damage to what key K's record stores, zK1 to its
+ * head, f verify. `17!sa0`: killed before its 17th store or call. `sa0~`: without a check afterwards. `sa1+2`: while
+ * the set prepares a frame for the next segment, the other process does the two operations that follow, and then the
+ * set allocates the space; `sa1-2`: after it has. `m0+2`: before the cursor reads the key of the entry that it has
+ * chosen. */
 #include "canonical.h"
 
 #include <inttypes.h>
@@ -33,7 +37,7 @@ static double now_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* ---- a state, put away --------------------------------------------------------- */
+/* ---- a saved state --------------------------------------------------------- */
 
 typedef struct {
     snapshot machine;
@@ -50,7 +54,7 @@ static void restore(const state *s) {
     memcpy(&model, s->model, sizeof model);
 }
 
-/* While a process has stopped. */
+/* While a process is stopped. */
 static state stopped_at;
 static void save_here(void) {
     save(&stopped_at);
@@ -160,7 +164,7 @@ static bool parse_operation(const char *text, operation *op) {
 static bool shows;
 static void show(void);
 
-/* An operation with so many behind it, of which it may do some elsewhere. */
+/* An operation with the number of operations after it that it may let the other process do. */
 static bool perform_before(const operation *op, int count) {
     following.operations = op + 1;
     following.count = count;
@@ -193,7 +197,7 @@ static int run(const sequence *s) {
     return -1;
 }
 
-/* Of two failures whether they are likely to be the same: words, without numbers. */
+/* Whether two failures are likely to be the same: compares words, without numbers. */
 static uint64_t kind_of_failure(void) {
     uint64_t h = 14695981039346656037u;
     for (const char *p = failure; *p; p++)
@@ -204,7 +208,7 @@ static uint64_t kind_of_failure(void) {
     return h;
 }
 
-/* Leaves out what it fails without, as long as it fails in the same way; then kills earlier. */
+/* Leaves out operations while the sequence still fails in the same way; then kills earlier. */
 static void shrink(sequence *s, uint64_t kind) {
     double deadline = now_seconds() + 20;
     bool again = true;
@@ -227,7 +231,7 @@ static void shrink(sequence *s, uint64_t kind) {
         if (now_seconds() >= deadline || (chunk == 1 && !again))
             break;
     }
-    /* Simpler operations in the place of others. */
+    /* Tries simpler operations in place of others. */
     for (int i = 0; i < s->count && now_seconds() < deadline; i++) {
         operation simple[6];
         int count = 0;
@@ -281,7 +285,7 @@ static bool report(const sequence *s, const char *part) {
         printf("(its sequence does not repeat it)\n");
         memcpy(failure, why, sizeof why);
     } else {
-        /* (It may fail earlier already: after each operation `run` looks whether everything still works.) */
+        /* (It may fail earlier already: after each operation `run` checks whether everything still works.) */
         kind = kind_of_failure();
         for (int i = 0; i < kind_count - 1; i++)
             if (kinds[i] == kind)
@@ -340,7 +344,7 @@ static int alphabet(operation *all) {
     return n;
 }
 
-/* ---- states already seen, and some to begin kills from --------------------------- */
+/* ---- states already seen, and some for kills to begin with --------------------------- */
 
 static struct {
     uint64_t *hashes;
@@ -362,7 +366,7 @@ static void seen_clear(void) {
     seen.count = 0;
 }
 
-/* Whether the state was seen with as many operations left to go from it. */
+/* Whether the state was seen with at least as many remaining operations. */
 static bool is_seen(uint64_t h, int left) {
     size_t at = h % seen.room;
     while (seen.hashes[at] && seen.hashes[at] != h)
@@ -589,7 +593,7 @@ static void walk(int c, uint64_t seed) {
         return;
     walks++;
     int length = 20 + (int)(mix(&random) % 380);
-    /* Some walks love some operations, so that logs fill, tables grow and pins pile up. */
+    /* Some walks prefer some operations, so that logs fill, tables grow and pins accumulate. */
     uint64_t favour = mix(&random);
     int done = 0; /* of them; the last one may need those that follow */
     while (path.count < length && !stops) {
@@ -613,7 +617,7 @@ static void walk(int c, uint64_t seed) {
                 .what = 'n', .key = (uint8_t)(r >> 8) % (uint8_t)configured->keys, .size = (uint8_t)((r >> 16) % 3)};
         if (favour & 4 && r % 8 == 3)
             op = (operation){.what = "vV"[r >> 16 & 1], .key = (uint8_t)(r >> 8) % 7};
-        /* And some are about what is stale. */
+        /* Other walks prefer stale entries. */
         if (favour >> 11 & 1 && r % 8 == 5)
             op = (operation){.what = "lLouVVwv"[(r >> 24) % 8],
                              .key = (r >> 24) % 8 > 3 ? 0 : (uint8_t)(r >> 8) % (uint8_t)configured->keys,
@@ -632,7 +636,7 @@ static void walk(int c, uint64_t seed) {
         if ((favour >> 4) % 4 != 0 && mix(&random) % 5 == 0)
             op.kill = 1 + (uint32_t)(mix(&random) % (mix(&random) % 4 ? 60 : 400));
         op.is_silent = mix(&random) % 4 == 0;
-        /* (What is killed has not succeeded when it stops, or is another's.) */
+        /* (A killed operation has not succeeded, and a stopped one belongs to the other process.) */
         if (done == path.count && !op.kill && favour >> 13 & 1 && configured->has_other_process &&
             strchr("spatATlL", op.what) && op.size < 2) {
             uint64_t how = mix(&random);
@@ -667,7 +671,7 @@ static void walk(int c, uint64_t seed) {
     }
 }
 
-/* What is in the files, for whoever repeats a failure. */
+/* Prints the contents of the files, for repeating a failure. */
 static void show(void) {
     static const char *const kinds_of_records[] = {"?",          "value", "manifest", "part", "tombstone", "touch",
                                                    "invalidate", "end",   "gap",      "loss", "expire"};
@@ -724,13 +728,13 @@ static bool parse_sequence(sequence *s, int c, char *text) {
     s->count = 0;
     for (char *word_ = strtok(text, " \n"); word_; word_ = strtok(NULL, " \n"))
         if (s->count == most_operations || !parse_operation(word_, &s->operations[s->count++])) {
-            fprintf(stderr, "what is %s?\n", word_);
+            fprintf(stderr, "unknown: %s\n", word_);
             return false;
         }
     return c >= 0 && c < configuration_count;
 }
 
-/* Those that are known to fail do, in the way that is known. */
+/* Known failures fail in the known way. */
 static void repeat_known_failures(void) {
     static sequence s;
     masks_known = false;
@@ -857,9 +861,9 @@ int main(int count, char **arguments) {
            ", pinned %" PRIu64 ", in parts %" PRIu64 ", killed %" PRIu64 "\n",
            sources_killed, source_count, killed_operations, second_operations, classes.full, classes.passes,
            classes.tags, classes.dictionaries, classes.pinned, classes.large, classes.unquiet);
-    printf("excuses:");
-    for (int i = 0; i < excuses; i++)
-        printf("%s %s %" PRIu64, i ? "," : "", excuse_names[i], excuses_used[i]);
+    printf("tolerances:");
+    for (int i = 0; i < tolerances; i++)
+        printf("%s %s %" PRIu64, i ? "," : "", tolerance_names[i], tolerances_used[i]);
     printf("\n%" PRIu64 " operations in %.0f s, %.0f a second; %" PRIu64 " kills, %" PRIu64 " cuts, %" PRIu64
            " checks, %" PRIu64 " cursors ended that owed %" PRIu64 " keys, %d failures, %" PRIu64 " known ones",
            operations_done, took, (double)operations_done / took, kills, cuts, checks, cursors_ended, keys_due,

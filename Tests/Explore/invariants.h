@@ -1,11 +1,11 @@
-/* What headers say is what a walk over slots, places and records gives. */
+/* The headers agree with a walk over slots, frames and records. */
 #ifndef INVARIANTS_H
 #define INVARIANTS_H
 
 static void check_shard(const shard_view *v) {
     const layout *l = &v->layout;
     if (field(v, w_state) != 0)
-        return; /* somebody was killed in it; the next one with the lock mends it first */
+        return; /* a process was killed in it; the next one with the lock recovers it first */
     uint64_t entries = 0, used = 0, live = 0, raw = 0, stored = 0, pinned = 0, dictionaries[16] = {0};
     uint32_t locations[512];
     slot s;
@@ -18,7 +18,7 @@ static void check_shard(const shard_view *v) {
             return;
         }
         if (place == field(v, w_head_frame) && offset >= field(v, w_head_offset)) {
-            complain("the slot in bucket %zu points to location %u, behind the head", s.position, s.location);
+            complain("the slot in bucket %zu points to location %u, after the head", s.position, s.location);
             return;
         }
         for (uint64_t j = 0; j < used && j < 512; j++)
@@ -30,7 +30,7 @@ static void check_shard(const shard_view *v) {
         const unsigned char *value = value_record(v, s.location);
         if (record_kind(p) == kind_touch && value &&
             place_number(v, place_of(v, (uint32_t)word(p, stored_offset(p)))) != word(p, stored_offset(p) + 8))
-            complain("the touch record at location %u names a segment that is gone", s.location);
+            complain("the touch record at location %u names a segment that is not in the log", s.location);
         if (!value) {
             complain("the touch record at location %u names no place", s.location);
             return;
@@ -60,7 +60,7 @@ static void check_shard(const shard_view *v) {
                 {"stored", w_stored, stored},    {"pinned", w_pinned, pinned}};
     bool in_doubt = field(v, w_audit_at) || field(v, w_unsure) == 2;
     for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
-        /* (Until an audit has ended, the sizes of what was lost may be in them.) */
+        /* (Until an audit has ended, they may contain the sizes of lost entries.) */
         if (field(v, sums[i].at) < sums[i].sum || (field(v, sums[i].at) > sums[i].sum && !in_doubt))
             complain("%s is %llu, its sum is %llu", sums[i].name, (unsigned long long)field(v, sums[i].at),
                      (unsigned long long)sums[i].sum);
@@ -101,7 +101,7 @@ static void check_shard(const shard_view *v) {
         complain("%zu places are in the log, %zu in the queue", in_log, count);
     if (allocated != field(v, w_allocated))
         complain("%llu places are counted, there are %zu", (unsigned long long)field(v, w_allocated), allocated);
-    /* (Of a writer that was killed, one too many may be counted.) */
+    /* (A killed writer may have counted one too many.) */
     for (size_t generation = 0; generation < 2; generation++) {
         size_t tags = 0, cells = tag_cells_of(v, generation);
         for (size_t i = 0; i < cells; i++)
@@ -110,7 +110,8 @@ static void check_shard(const shard_view *v) {
             complain("%llu tags are counted, there are %zu",
                      (unsigned long long)field(v, w_tag_counts + 8 * generation), tags);
     }
-    /* The lowest of a line has left it: so what is refused for its floor has seen as many later changes as cells. */
+    /* The lowest number of a line has left it: so a refusal for the line's floor implies as many later changes as
+     * the line has cells. */
     for (size_t line = 0; line < fence_lines; line++)
         for (size_t i = 1; i < fence_line / 8; i++)
             if (fence_number(fence_word(v, line, i)) < fence_word(v, line, 0))
@@ -134,14 +135,14 @@ static void check_files(void) {
         shard_view v = view_of(&l, bytes_of(data), bytes_of(index), s);
         if (handle())
             check_shard(&v);
-        /* (Where nobody has it open, the index may be one for another capacity.) */
+        /* (While no handle has it open, the index may be one for another capacity.) */
         if (handle() && !model.was_cut && field(&v, w_corrupt))
             complain("%llu records are counted as corrupt, and no power was cut",
                      (unsigned long long)field(&v, w_corrupt));
     }
 }
 
-static void check_nobody_evictable(void) {
+static void check_nothing_evictable(void) {
     layout l = read_layout(bytes_of_data);
     for (size_t i = 0; i < l.shards && machine.names[name_index] >= 0; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
@@ -149,7 +150,7 @@ static void check_nobody_evictable(void) {
         for (size_t at = 0; next_slot(&v, &at, &s);) {
             const unsigned char *p = value_record(&v, s.location);
             if (!s.is_part && !s.is_pinned && p && key_of(p) >= 0 && !(s.word1 >> 40)) {
-                complain("evict evicts nobody, though key %c could go", key_of(p) + 'a');
+                complain("evict evicts nothing, though key %c is evictable", key_of(p) + 'a');
                 return;
             }
         }

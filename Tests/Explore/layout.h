@@ -1,4 +1,4 @@
-/* What both files say, read from outside with format.md in hand: no function of the engine is used. */
+/* The contents of both files, read from outside by format.md: no function of the engine is used. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -13,15 +13,15 @@ enum {
     chunk_buckets = 8, tag_cell = 32, tag_cells = 2, chunk_head = 2 * tag_cells * tag_cell + unit, chunk_bytes = chunk_head + chunk_buckets * 64, heap_half = unit / 2, lease_cells = 4, writer_cells = 4, fence_line = 24, fence_lines = 2, use_time_bytes = 128, reserve = 2,
     segment_header = 64, record_header = 48, shard_header = 2304,
 };
-#define fraction_bits 25
+#define hash_bits 25
 
 /* Words of a shard's header. */
 enum {
     w_shape = 64, w_moves = 72, w_epoch = 80, w_tag_generations = 88, w_tag_counts = 960, w_tags_carried = 976, w_tag_sweep = 992, w_stamp = 128,
     w_state = 192, w_entries = 200, w_live = 208, w_raw = 216, w_stored = 224, w_pinned = 232, w_used = 240,
     w_head_frame = 256, w_head_offset = 264, w_head_number = 272, w_tail_offset = 280, w_queue_first = 288, w_queue_count = 296,
-    w_allocated = 376, w_table_pages = 320, w_ghost = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
-    w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_rebases = 432, w_heap_limit = 440,
+    w_allocated = 376, w_table_pages = 320, w_residual = 328, w_last_number = 336, w_no_space = 344, w_unsure = 648,
+    w_sweep_at = 384, w_sweep_limit = 392, w_sweep_state = 400, w_heap_counts = 408, w_heap_current = 424, w_renumberings = 432, w_heap_limit = 440,
     w_removes = 456, w_evictions = 464, w_corrupt = 496, w_dictionaries = 512,
     w_transaction = 704, w_pending = 368, w_tail_number = 304, w_pinned_most = 352, w_pinned_bytes = 360, w_proven_tail = 312, w_free_count = 248, w_fence_floor = 832, w_last_tag_change = 840, w_notes_changes = 848, w_audit_at = 760,
 };
@@ -62,7 +62,7 @@ static size_t table_bytes(size_t buckets) {
     return all / chunk_buckets * chunk_bytes + (rest ? chunk_head + up(rest * 64, unit) : 0);
 }
 
-/* What follows from the superblock's numbers. */
+/* Derived from the superblock's numbers. */
 static void derive(layout *l) {
     l->segments = up(superblock_page + up(l->shards * 32, unit) + l->dictionary_places * l->dictionary_size,
                      l->segment);
@@ -129,8 +129,8 @@ static size_t queued(const shard_view *v, size_t i) {
     return half(v->header, v->layout.queue + (field(v, w_queue_first) + i) % v->layout.rows * 4);
 }
 
-/* A word of a line of the fence table: first the highest number that has left it. The line is the hash's, its highest
- * bits scaled. */
+/* A word of a line of the fence table: first the highest number that has left it. The hash's highest bits, scaled,
+ * choose the line. */
 static uint64_t fence_word(const shard_view *v, size_t line, size_t i) {
     return word(v->header, v->layout.fences + line * fence_line + i * 8);
 }

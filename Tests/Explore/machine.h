@@ -1,6 +1,6 @@
-/* A machine in memory: two files and their names, locks, clock, allocations of two processes. Linked in place of libc's
- * functions (--wrap), so that no operation of the library makes a system call, and everything that a life depends on
- * can be copied away and put back. Outside of a process (machine.current < 0) libc's own functions are called. */
+/* A machine in memory: two files and their names, locks, clock, allocations of two processes. Linked in place of
+ * libc's functions (--wrap), so that no operation of the library makes a system call, and all state of a life can be
+ * saved and restored. Outside of a process (machine.current < 0) libc's own functions are called. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
@@ -29,12 +29,12 @@
 #include "faults.h"
 
 enum {
-    unit = 128, /* what is allocated, and what a power cut leaves whole: Sizes.page */
+    unit = 128, /* unit of allocation, and of what a power cut leaves whole: Sizes.page */
     files = 7, /* at once: shale.data, an index, a new one, old ones that are still mapped */
     most_data = 72 << 10,
     most_index = 24 << 10,
     processes = 3,
-    reader = 2, /* the last one has a read-only handle alone */
+    reader = 2, /* the last one only has a read-only handle */
     cursors = 2, /* of a process */
     descriptors = 12,
     lock_bytes = 4,
@@ -72,7 +72,7 @@ typedef struct {
     uint32_t number;
 } process;
 
-/* What is saved and restored as it is. */
+/* Saved and restored as a whole. */
 static struct {
     file files[files];
     int8_t names[names], durable_names[names];
@@ -85,7 +85,7 @@ static struct {
 } machine;
 
 static int current_process = -1;
-static bool saves_big; /* what is in large allocations matters: prepared dictionaries */
+static bool saves_big; /* the contents of large allocations matter: prepared dictionaries */
 
 /* One address for each file, in all processes. */
 static unsigned char bytes_of_data[most_data] __attribute__((aligned(4096)));
@@ -134,7 +134,7 @@ static bool is_referred(int i) {
     return false;
 }
 
-static void forget_file(int i) {
+static void free_file(int i) {
     if (machine.files[i].exists && !is_referred(i)) {
         uint32_t size = machine.files[i].size > machine.files[i].durable_size ? machine.files[i].size
                                                                               : machine.files[i].durable_size;
@@ -151,7 +151,7 @@ static uint32_t allocated_bytes(int i) {
     return sum;
 }
 
-/* What du counts. */
+/* The file's size as du counts it. */
 static uint32_t disk_bytes(void) {
     uint32_t sum = 0;
     for (int n = 0; n < names; n++)
@@ -176,7 +176,7 @@ static void make_durable(int i) {
     memset(f->was_punched, 0, sizeof f->was_punched);
 }
 
-/* The file system has one journal: with a file's blocks those of the others are on record, and the names. */
+/* The file system has one journal: committing a file's blocks also commits those of the others, and the names. */
 static void sync_file(int i) {
     make_durable(i);
     memcpy(machine.durable_names, machine.names, sizeof machine.names);
@@ -212,7 +212,7 @@ static int new_descriptor(int kind, int f) {
     machine_failed("a process has more than %d descriptors open", descriptors);
 }
 
-/* Its locks that are held are those of a dead owner from now on. */
+/* From now on its held locks are those of a dead owner. */
 enum { mutex_free, mutex_dead = 0xDEAD };
 
 static void process_ends(int p) {
@@ -225,7 +225,7 @@ static void process_ends(int p) {
             }
     memset(&machine.processes[p], 0, sizeof machine.processes[p]);
     for (int i = 0; i < files; i++)
-        forget_file(i);
+        free_file(i);
 }
 
 /* ---- a snapshot ----------------------------------------------------------- */
@@ -314,7 +314,7 @@ static int fail(int e) {
     return -1;
 }
 
-/* Blocks of a size and a mark whether they are taken; what is large (the compressor's working memory) is kept apart. */
+/* Blocks of a size and a mark whether they are taken; large ones (the compressor's working memory) are kept apart. */
 typedef struct {
     uint32_t size, is_taken;
     uint64_t padding;
@@ -332,7 +332,7 @@ static void *take(size_t n) {
             }
         return NULL;
     }
-    n = (n + 63) & ~(size_t)63; /* 64: the most that anybody aligns to */
+    n = (n + 63) & ~(size_t)63; /* 64: the largest alignment in use */
     unsigned char *heap = heaps[current_process];
     uint32_t at = 48, end = p->heap_end ? p->heap_end : at;
     for (block_header *b; at < end; at += b->size + 64) {
@@ -422,7 +422,7 @@ WRAP(int, close, int fd) {
     int f = d->file, kind = d->kind;
     memset(d, 0, sizeof *d);
     if (kind == 2)
-        forget_file(f);
+        free_file(f);
     return 0;
 }
 WRAP(int, mkdir, const char *path, mode_t mode) {
@@ -436,7 +436,7 @@ WRAP(int, unlinkat, int directory, const char *path, int flags) {
             if (i < 0)
                 return fail(ENOENT);
             machine.names[n] = -1;
-            forget_file(i);
+            free_file(i);
             return 0;
         }
     return fail(ENOENT);
@@ -456,7 +456,7 @@ WRAP(int, renameat, int from_directory, const char *from, int to_directory, cons
     machine.names[b] = machine.names[a];
     machine.names[a] = -1;
     if (old >= 0)
-        forget_file(old);
+        free_file(old);
     return 0;
 }
 WRAP(ssize_t, pread, int fd, void *to, size_t n, off_t at) {
@@ -496,7 +496,7 @@ WRAP(int, fchmod, int fd, mode_t mode) {
     (void)mode;
     return descriptor_of(fd) ? 0 : fail(EBADF);
 }
-/* What the other process does before, or after, space is taken. */
+/* The other process's operations before, or after, space is allocated. */
 static void go_on_elsewhere(bool is_after);
 
 WRAP(int, fallocate, int fd, int mode, off_t at, off_t n) {
@@ -533,7 +533,7 @@ WRAP(int, ftruncate, int fd, off_t n) {
         return fail(EBADF);
     file *f = &machine.files[d->file];
     size_t from = (size_t)n;
-    /* A store behind the end would raise a signal. */
+    /* A store beyond the end would raise a signal. */
     for (int p = 0; p < processes; p++)
         if (p != current_process && machine.processes[p].mapped[d->file])
             machine_failed("a file is made shorter that another process has mapped");
@@ -580,7 +580,7 @@ WRAP(int, fcntl, int fd, int command, ...) {
         return 0;
     }
     if (is_taken && command == 38 /* F_OFD_SETLKW */)
-        machine_failed("a process waits for a lock that nobody will give back");
+        machine_failed("a process waits for a lock that is never released");
     if (is_taken)
         return fail(EAGAIN);
     d->locks[byte] = (uint8_t)wanted;
@@ -591,7 +591,7 @@ WRAP(void *, mmap, void *at, size_t n, int protection, int flags, int fd, off_t 
         return __real_mmap(at, n, protection, flags, fd, offset);
     static unsigned char room;
     if (flags & MAP_ANONYMOUS)
-        return &room; /* of which something is mapped next */
+        return &room; /* part of the mapping */
     descriptor *d = descriptor_of(fd);
     if (!d)
         return errno = EBADF, MAP_FAILED;
@@ -606,14 +606,14 @@ WRAP(int, munmap, void *at, size_t n) {
     int f = file_at(at);
     if (f >= 0) {
         machine.processes[current_process].mapped[f]--;
-        forget_file(f);
+        free_file(f);
     }
     return 0;
 }
 WRAP(int, mprotect, void *at, size_t n, int protection) {
     if (current_process < 0)
         return __real_mprotect(at, n, protection);
-    /* (What a reader has in its own memory says nothing of the cache that the others see.) */
+    /* (A reader's private memory is not part of the cache that the others see.) */
     if (current_process == reader && protection & PROT_WRITE)
         return errno = ENOMEM, -1;
     return 0;
@@ -691,7 +691,7 @@ WRAP(int, clock_gettime, clockid_t clock, struct timespec *t) {
     t->tv_nsec = machine.clock_ms % 1000 * 1000000;
     return 0;
 }
-/* A number is not used again as long as its process may be looked for. */
+/* A number is not reused while its process may be looked up. */
 WRAP(pid_t, getpid, void) {
     if (current_process < 0)
         return __real_getpid();
@@ -712,8 +712,8 @@ WRAP(int, nanosleep, const struct timespec *t, struct timespec *left) {
     if (current_process < 0)
         return __real_nanosleep(t, left);
     if (current_process != reader)
-        machine_failed("a process sleeps, and nobody will wake it");
-    shim_faults.uptime_ahead += 1000; /* it waits for a rebuild that nobody goes on with */
+        machine_failed("a process sleeps, and nothing wakes it");
+    shim_faults.uptime_ahead += 1000; /* it waits for a rebuild that no process continues */
     return 0;
 }
 WRAP(int, getrlimit, int which, struct rlimit *limit) {

@@ -1,6 +1,7 @@
-/* What the cache may answer. A world says of each key what it may be; where an operation was killed there are two worlds,
- * one in which it happened and one in which it did not, until somebody looks. Every leave that is granted beside
- * the rule that the last completed change counts is an excuse: counted, with the heading that grants it. */
+/* The answers that the cache may give. A world says of each key what it may be; after an operation was killed there
+ * are two worlds, one in which it happened and one in which it did not, until an answer tells. Every answer that is
+ * accepted beyond the rule that the last completed change counts is a tolerance: counted, with the heading that
+ * allows it. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -15,9 +16,9 @@ enum {
     is_damaged = 16,
     is_passed_by_tail = 64,
     is_stale_by_tag = 128, /* or was already, when its tag was expired */
-    is_older = 32 /* than one that is damaged: it may come back until somebody has met the damage */
+    is_older = 32 /* older than a damaged one: it may come back until the damage has been found */
 };
-/* Of a value: it has to be there; it was evicted, and nobody has looked since; somebody has seen that it is not there. */
+/* Of a value: it has to be present; it was evicted, and not read since; a read has found it missing. */
 enum { resident, evicted, seen_missing };
 
 typedef struct {
@@ -50,25 +51,26 @@ enum { most_positions = 12, most_shards = 2 };
 static struct {
     choices worlds[most_worlds][most_keys];
     int world_count;
-    choices history[most_keys]; /* what was current at some moment since the last sync */
-    /* Where its records were then, each part's too. */
+    choices history[most_keys]; /* all that was current at some moment since the last sync */
+    /* Where its records were then, including each part's. */
     struct {
         position at[most_positions];
         int count;
     } synced[most_keys];
-    bool is_changed[most_keys]; /* since then, be it to the same */
+    bool is_changed[most_keys]; /* since then, possibly to the same value */
     uint16_t last_id;
     bool was_cut, was_damaged;
-    /* Worlds in which killed operations happened, until somebody has locked the shard and settled what they left. */
+    /* Worlds in which killed operations happened, until the shard is locked and recovered. */
     choices pending[most_pending][most_keys];
     int pending_count;
     bool is_clear_pending;
-    /* A pinned entry was damaged; whether somebody has met that since is not followed. */
+    /* A pinned entry was damaged; whether the damage has been found since is not tracked. */
     bool has_damaged_pin;
-    /* An index was made anew while the disk was full, and gave back what pinned entries need: limits.md, "Disk space". */
+    /* An index was rebuilt while the disk was full, and freed space that pinned entries need: limits.md, "Disk
+     * space". */
     bool lacks_reserve;
-    /* Space that nobody counts: a writer was killed that had stopped while it prepared a place, and others had taken that
-     * and given it back: limits.md, "Disk space". */
+    /* Uncounted space: a writer was killed that had stopped while it prepared a frame, and others had allocated that
+     * and freed it: limits.md, "Disk space". */
     int uncounted;
     choices uncleared[most_keys]; /* before it */
     int actor;
@@ -80,83 +82,83 @@ static struct {
         uint8_t shown;
     } cursors[processes][cursors];
     uint64_t reader_index; /* the inode of the one that the read-only handle uses */
-    /* The latest load of a key that nothing else is done to: the lease's number is a token for a fenced set. */
+    /* The latest load of a key that no other operation uses: the lease's number is a token for a fenced set. */
     struct {
         uint64_t token; /* 0: none */
-        uint64_t index; /* the inode of the one that knows of it */
+        uint64_t index; /* the inode of the one that has it */
         uint32_t holder; /* the number of its process */
         int64_t end; /* of the lease */
-        bool may_be_refused; /* a fenced set, for what has happened since */
+        bool may_be_refused; /* whether a fenced set may be refused, for changes since */
     } load;
 } model;
 
 typedef enum {
     /* Pinned entries leave a call no room: space.md, "Pinned entries". */
-    excuse_full_of_pins,
+    tolerance_full_of_pins,
     /* shale.h, SHALE_E_FULL */
-    excuse_full_disk,
+    tolerance_full_disk,
     /* The contents of the tail segment go first: limits.md, "Order, counts and eviction". Or an entry finds no place:
      * space.md, "The table". */
-    excuse_forced_eviction,
-    /* A table cannot place an entry within its reach: promises.md, "Space". */
-    excuse_no_place,
+    tolerance_forced_eviction,
+    /* A table cannot place an entry within its reach: space.md, "Pinned entries". */
+    tolerance_no_place,
     /* A set that failed has forced out its own key: limits.md, "Order, counts and eviction". */
-    excuse_own_forced_out,
+    tolerance_own_forced_out,
     /* A large value is evicted by the set that replaces it: space.md, "When room runs out". */
-    excuse_makes_room,
+    tolerance_makes_room,
     /* The old and the new value do not fit together, and the old one has to stay: space.md, "When room runs out". */
-    excuse_both_do_not_fit,
+    tolerance_both_do_not_fit,
     /* design.md, "Eviction" */
-    excuse_evicted,
-    /* What was evicted or expired is indexed again: recovery.md, "A rebuild". */
-    excuse_came_back,
+    tolerance_evicted,
+    /* Evicted or expired entries are indexed again: recovery.md, "A rebuild". */
+    tolerance_came_back,
     /* A call that was killed happened whole or not at all: recovery.md, "A process is killed". */
-    excuse_killed,
-    /* A later record survives an earlier one: recovery.md, "A power cut". Or a value has lost its body: recovery.md, "A
-     * rebuild". */
-    excuse_cut,
-    /* The tail has passed the record: recovery.md, "A power cut". */
-    excuse_passed,
-    /* A large value comes back without some of its parts, and is found by what does not read it: limits.md, "After the
-     * index is rebuilt". */
-    excuse_lacks_parts,
-    /* Damage before the synced position drops what is older: format.md, "What is checked when". */
-    excuse_damage,
-    /* A clear was killed, and recovery will finish it: recovery.md, "A process is killed". Readers, who take no lock,
-     * see what was there until then. */
-    excuse_clear_pending,
-    /* A tag was expired twice, and the cleaner has noted the first time: design.md, "Set". */
-    excuse_expired_again,
-    /* The log is the whole truth (promises.md, "Invariants"). So where the index is deleted before anybody has settled
-     * what a killed writer left, his record counts. */
-    excuse_deleted_unsettled,
+    tolerance_killed,
+    /* A later record survives an earlier one: recovery.md, "A power failure". Or a value has lost its body: recovery.md,
+     * "A rebuild". */
+    tolerance_cut,
+    /* The tail has passed the record: recovery.md, "A power failure". */
+    tolerance_passed,
+    /* A large value comes back without some of its parts, and is found by calls that do not read it: limits.md,
+     * "After the index is rebuilt". */
+    tolerance_lacks_parts,
+    /* Damage before the synced position discards older records: format.md, "What is checked when". */
+    tolerance_damage,
+    /* A clear was killed, and recovery will finish it: recovery.md, "A process is killed". Readers, which take no
+     * lock, see the entries until then. */
+    tolerance_clear_pending,
+    /* A tag was expired twice, and the cleaner has noted the first time: design.md, "Tags". */
+    tolerance_expired_again,
+    /* The log is the whole truth (recovery.md, "Invariants"). So if the index is deleted before a killed writer's
+     * work is recovered, its record counts. */
+    tolerance_deleted_unsettled,
     /* A clear, a rebuild, and more changes of others than a line of the fence table notes refuse a fenced set:
      * limits.md, "Processes". */
-    excuse_fence,
-    /* The test's own limit: more alternatives than it notes. */
-    excuse_unknown,
-    excuses
-} excuse;
-static const char *const excuse_names[excuses] = {"full of pins",
-                                                  "full disk",
-                                                  "forced eviction",
-                                                  "no place in the table",
-                                                  "own value forced out",
-                                                  "replaced value makes room",
-                                                  "both do not fit",
-                                                  "evicted",
-                                                  "came back in a rebuild",
-                                                  "killed call",
-                                                  "lost by a cut",
-                                                  "passed by the tail since the sync",
-                                                  "lacks parts",
-                                                  "forgotten for damage",
-                                                  "clear pending",
-                                                  "expired again",
-                                                  "index deleted unsettled",
-                                                  "fenced set after many changes, a rebuild or a clear",
-                                                  "not noted"};
-static uint64_t excuses_used[excuses], checks;
+    tolerance_fence,
+    /* The test's own limit: more alternatives than it has room for. */
+    tolerance_unknown,
+    tolerances
+} tolerance;
+static const char *const tolerance_names[tolerances] = {"full of pins",
+                                                        "full disk",
+                                                        "forced eviction",
+                                                        "no place in the table",
+                                                        "own value forced out",
+                                                        "replaced value makes room",
+                                                        "both do not fit",
+                                                        "evicted",
+                                                        "came back in a rebuild",
+                                                        "killed call",
+                                                        "lost by a cut",
+                                                        "passed by the tail since the sync",
+                                                        "lacks parts",
+                                                        "discarded for damage",
+                                                        "clear pending",
+                                                        "expired again",
+                                                        "index deleted unsettled",
+                                                        "fenced set after many changes, a rebuild or a clear",
+                                                        "not recorded"};
+static uint64_t tolerances_used[tolerances], checks;
 
 static bool is_same(const choice *a, const choice *b) {
     return a->id == b->id && a->increments == b->increments && a->expires == b->expires && a->own == b->own &&
@@ -185,18 +187,18 @@ static void set_choice(choices *c, choice x) {
     c->is_any = false;
     c->choices[0] = x;
 }
-static bool is_gone(const choice *c) {
+static bool is_dead(const choice *c) {
     return c->id == 0 || (c->expires && machine.clock_ms >= c->expires + c->stale);
 }
 static bool is_stale(const choice *c) {
-    return !is_gone(c) && c->expires && machine.clock_ms >= c->expires;
+    return !is_dead(c) && c->expires && machine.clock_ms >= c->expires;
 }
 static bool is_fresh(const choice *c) {
-    return !is_gone(c) && !is_stale(c);
+    return !is_dead(c) && !is_stale(c);
 }
 static bool may_be_there(const choices *c) {
     for (int i = 0; i < c->count; i++)
-        if (!is_gone(&c->choices[i]) && c->choices[i].leave != seen_missing)
+        if (!is_dead(&c->choices[i]) && c->choices[i].leave != seen_missing)
             return true;
     return c->is_any;
 }
@@ -214,12 +216,12 @@ static bool may_be_stale(const choices *c) {
 }
 static bool may_be_missing(const choices *c) {
     for (int i = 0; i < c->count; i++)
-        if (is_gone(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & (may_lack_parts | is_damaged))
+        if (is_dead(&c->choices[i]) || c->choices[i].leave || c->choices[i].flags & (may_lack_parts | is_damaged))
             return true;
     return c->is_any;
 }
 
-/* The keys that every get finds, and those that none does. (One that is stale is among neither.) */
+/* The keys that every get finds, and those that none does. (A stale one is among neither.) */
 static uint8_t keys_that_live(void) {
     uint8_t keys = 0;
     for (int k = 0; k < most_keys && !model.is_clear_pending; k++) {
@@ -268,7 +270,7 @@ static bool is_same_world(const choices *a, const choices *b) {
     return true;
 }
 
-/* The worlds after an operation of which nobody knows whether it happened. */
+/* The worlds after an operation that may have happened or not. */
 static void add_world(const choices *w) {
     for (int i = 0; i < model.world_count; i++)
         if (is_same_world(model.worlds[i], w))
@@ -290,7 +292,7 @@ static bool is_before(position a, uint64_t segment, uint64_t offset) {
     return a.segment < segment || (a.segment == segment && a.offset < offset);
 }
 
-/* The tail of a shard's log, or the furthest that anything names. */
+/* The tail of a shard's log, or the furthest that any header names. */
 static position tail_of(const layout *l, size_t shard) {
     position tail = {.shard = (uint32_t)shard};
     for (int n = name_index; n < names; n++)
@@ -344,13 +346,14 @@ static void note_positions(void) {
                     blobs[key] = word(value, stored_offset(value));
             }
         }
-    /* What is not in the index and may come back with another one is somewhere in the log. */
+    /* An entry that is not in the index and may come back with another one is somewhere in the log. */
     for (int k = 0; k < most_keys; k++)
         for (size_t i = 0, count = model.synced[k].count ? 0 : l.shards; i < count; i++)
             model.synced[k].at[model.synced[k].count++] = tail_of(&l, i);
 }
 
-/* Whether the tail has passed the key's record, or a part of its value, since the sync: recovery.md, "A power cut". */
+/* Whether the tail has passed the key's record, or a part of its value, since the sync: recovery.md, "A power
+ * failure". */
 static bool was_passed(int key) {
     layout l = read_layout(bytes_of_data);
     for (int i = 0; i < model.synced[key].count; i++) {
@@ -379,7 +382,7 @@ static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
             if ((!id || c->choices[i].id == id) && c->choices[i].leave == from)
                 c->choices[i].leave = to;
     }
-    /* What comes back may lack parts. */
+    /* Entries that come back may lack parts. */
     if (from == seen_missing)
         for (int w = 0; w < model.world_count; w++)
             for (int i = 0; i < model.worlds[w][key].count; i++)
@@ -387,8 +390,8 @@ static void mark(int key, uint16_t id, uint8_t from, uint8_t to) {
                     model.worlds[w][key].choices[i].flags |= may_lack_parts;
 }
 
-/* A rebuild may find a damaged record's original, which the cleaner has copied, whole: the copy has its lsn. Nobody
- * meets the damage after that, and what is older stays, if it is there. */
+/* A rebuild may find a damaged record's original, which the cleaner has copied, whole: the copy has its lsn. No read
+ * finds the damage after that, and older records stay, if there are any. */
 static void replay_damaged(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {
@@ -410,7 +413,7 @@ static void replay_damaged(void) {
         }
 }
 
-/* After a cut each key is what it was at some moment since the last sync. To be called before the files change. */
+/* After a cut each key has one of its states since the last sync. Call before the files change. */
 static void model_cut(void) {
     layout l = read_layout(bytes_of_data);
     model.world_count = 1;
@@ -420,7 +423,7 @@ static void model_cut(void) {
         *c = model.history[k];
         for (int i = 0, count = c->count; i < count; i++)
             if (c->choices[i].flags & is_damaged) {
-                choice before = c->choices[i]; /* what was damaged was in memory alone, perhaps */
+                choice before = c->choices[i]; /* perhaps the damage was only in memory */
                 before.flags &= (uint8_t)~is_damaged;
                 add_choice(c, before);
             }
@@ -437,7 +440,7 @@ static void model_cut(void) {
     note_history();
     model.was_cut = true;
     memset(model.is_changed, 0, sizeof model.is_changed);
-    /* What is found now is where the tail is now, or behind it. */
+    /* A record found now is at the tail's present position, or after it. */
     for (int k = 0; k < most_keys; k++) {
         model.synced[k].count = 0;
         for (size_t i = 0; i < l.shards; i++)
@@ -445,7 +448,7 @@ static void model_cut(void) {
     }
 }
 
-/* Somebody has met the damage and dropped what was damaged, for good. */
+/* A read has found the damage and removed the damaged entry, for good. */
 static void met_damage(choices *c) {
     choices left = {.is_any = c->is_any};
     for (int i = 0; i < c->count; i++)
@@ -454,7 +457,7 @@ static void met_damage(choices *c) {
     *c = left;
 }
 
-/* What may be the same in two ways is there or not, if it is in one of them. */
+/* An entry that may be the same in two ways may be missing if it is in one of them. */
 static void add_either(choices *c, choice x) {
     for (int i = 0; i < c->count; i++)
         if (is_same(&c->choices[i], &x) && c->choices[i].leave != x.leave)
@@ -474,9 +477,9 @@ static void add_expired(choices *to, choice x) {
         return;
     }
     if (x.flags & is_stale_by_tag) {
-        excuses_used[excuse_expired_again] += x.own != x.expires;
+        tolerances_used[tolerance_expired_again] += x.own != x.expires;
         add_either(to, x);
-        if (is_gone(&x))
+        if (is_dead(&x))
             x.leave = evicted;
         x.expires = x.own;
     }
@@ -486,7 +489,7 @@ static void add_expired(choices *to, choice x) {
         x.expires = machine.clock_ms;
     add_either(to, x);
 }
-/* Also of what was before: after a cut the expiry may be there, and what was set between not. */
+/* Also for earlier states: after a cut the expiry may be there, and a set in between may not. */
 static void expire_history(void) {
     for (int k = 0; k < most_keys; k++) {
         choices before = model.history[k];
@@ -496,10 +499,11 @@ static void expire_history(void) {
     }
 }
 
-/* One world after somebody saw a miss, who asked for what is stale too or (`plain`) did not; false where it could not be. */
+/* One world after a miss, of a caller that asked for stale values too or (`plain`) did not; false if a miss is
+ * impossible. */
 static bool saw_miss(choices *c, bool plain) {
     choices left = {.is_any = c->is_any};
-    /* Who evicts what is damaged does not know of it, and on a full disk nothing can be noted. */
+    /* Evicting a damaged entry does not reveal the damage, and a full disk has no room for a loss record. */
     bool is_noted = !machine.is_full;
     for (int i = 0; i < c->count; i++)
         if (c->choices[i].flags & is_damaged && c->choices[i].leave)
@@ -508,7 +512,7 @@ static bool saw_miss(choices *c, bool plain) {
         choice x = c->choices[i];
         if (x.flags & is_damaged && is_noted)
             x = (choice){0};
-        bool is_there = !is_gone(&x) && !(plain && is_stale(&x));
+        bool is_there = !is_dead(&x) && !(plain && is_stale(&x));
         if ((is_there && !x.leave && !(x.flags & (may_lack_parts | is_damaged))) || (x.flags & is_older && is_noted))
             continue;
         if (is_there)
@@ -520,18 +524,18 @@ static bool saw_miss(choices *c, bool plain) {
     return holds;
 }
 
-/* And after somebody saw a value. */
+/* And after a read that found a value. */
 static bool saw_value(choices *c, const choice *seen, bool seen_stale) {
     choices left = {.is_any = c->is_any};
     for (int i = 0; i < c->count; i++) {
         choice x = c->choices[i];
         if (x.id != seen->id || x.increments != seen->increments || x.expires != seen->expires ||
-            (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) || is_gone(&x) || x.leave == seen_missing ||
+            (x.flags & is_pinned_value) != (seen->flags & is_pinned_value) || is_dead(&x) || x.leave == seen_missing ||
             x.flags & is_damaged || is_stale(&x) != seen_stale)
             continue;
         x.leave = resident;
         x.flags &= (uint8_t)~(may_lack_parts | is_older);
-        add_choice(&left, x); /* (Whether its tag was expired once it was stale, nobody sees.) */
+        add_choice(&left, x); /* (No answer shows whether its tag was expired once it was stale.) */
     }
     if (left.count) {
         *c = left;

@@ -1,4 +1,4 @@
-/* Operations on the machine, and the oracle's look after each. */
+/* Operations on the machine, and the oracle's check after each. */
 #ifndef OPERATIONS_H
 #define OPERATIONS_H
 
@@ -27,15 +27,15 @@ static const configuration configurations[] = {
     {"two entries at most", 512, 1, {8, 6, 26}, 2, 3, false, false, 0, SHALE_EVICTION_LRU},
     {"dictionaries", 1024, 1, {9, 12, 24}, 0, 4, false, true, 2, SHALE_EVICTION_LRU},
     {"two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2, SHALE_EVICTION_LRU},
-    {"adaptive", 512, 1, {8, 6, 26}, 0, 5, true, false, 0, SHALE_EVICTION_ADAPTIVE},
-    {"adaptive, two entries at most", 512, 1, {6, 8, 26}, 2, 3, false, false, 0, SHALE_EVICTION_ADAPTIVE},
-    {"adaptive, two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2, SHALE_EVICTION_ADAPTIVE},
+    {"clock", 512, 1, {8, 6, 26}, 0, 5, true, false, 0, SHALE_EVICTION_CLOCK},
+    {"CLOCK, two entries at most", 512, 1, {6, 8, 26}, 2, 3, false, false, 0, SHALE_EVICTION_CLOCK},
+    {"CLOCK, two shards", 512, 2, {6, 7, 20}, 0, 4, true, false, 2, SHALE_EVICTION_CLOCK},
 };
 enum { configuration_count = sizeof configurations / sizeof *configurations };
 static const configuration *configured;
 
-/* The capacity that has room for so many places in each shard, as Geometry.rows counts, and for another chunk of the
- * table. */
+/* The capacity that has room for this many frames in each shard, as Geometry.rows counts, and for another chunk of
+ * the table. */
 static uint64_t capacity_of(int which) {
     const configuration *c = configured;
     size_t shard = up(shard_header + lease_cells * 24 + writer_cells * 16 + fence_lines * fence_line + use_time_bytes,
@@ -50,10 +50,10 @@ static uint64_t capacity_of(int which) {
 typedef struct {
     char what;
     uint8_t key, size;
-    bool is_silent; /* nobody looks afterwards */
-    uint8_t elsewhere; /* so many that follow happen in the other process, while this one prepares a place */
-    bool is_after;     /* and has taken the space */
-    uint32_t kill;     /* before the n-th store or call; 0: not */
+    bool is_silent; /* no check afterwards */
+    uint8_t elsewhere; /* this many following operations happen in the other process, while this one prepares a frame */
+    bool is_after; /* and has allocated the space */
+    uint32_t kill; /* before the n-th store or call; 0: not */
 } operation;
 
 /* What ended an operation before its end. */
@@ -64,21 +64,21 @@ static char failure[512];
 enum { load_ms = 2500 };
 static uint32_t events, kill_at;
 static uint64_t kills, cuts, operations_done, cursors_ended, keys_due;
-static bool is_displaced; /* a pinned entry has no place in this operation */
+static bool is_displaced; /* a pinned entry finds no slot in this operation */
 static bool allows_no_forced_out; /* in known sequences, which have to pass without */
 static bool is_forced; /* evictions of this operation need not follow the order of use */
 static int replays; /* of logs, in this operation */
 static uint16_t new_id; /* of the value that it sets, or 0 */
-static int own_key; /* the one that it is about; -1: none, or one that is none of the configuration's */
+static int own_key; /* the key that it uses; -1: none, or one that is none of the configuration's */
 static bool is_about_z;
 static bool sets_large, own_is_evicted;
-static bool new_is_evicted; /* as soon as it was stored: a large value whose parts push each other out */
+static bool new_is_evicted; /* as soon as it was stored: a large value whose parts evict each other */
 /* The kind of the last failure, as in Tests/known-failures. */
 static const char *failure_kind;
 static bool masks_known = true;
 static uint64_t known_met;
 
-/* Whether it goes by as a known failure. */
+/* Whether it counts as a known failure. */
 static bool is_known(const char *kind) {
     if (!masks_known || !is_known_failure(kind)) {
         failure_kind = kind;
@@ -129,11 +129,11 @@ static void before_store(const void *at) {
                        (const unsigned char *)at - bytes_of(f));
     happens();
 }
-/* A set has begun that may stop while it prepares a place, and did; which. */
+/* A set has begun that may stop while it prepares a frame, and did; which. */
 static bool may_stop, has_stopped;
 static const operation *stopping;
 
-/* What a writer allocates that has stopped is not counted where others have given it back, until it goes on. */
+/* Space allocated by a stopped writer is not counted after others have freed it, until it continues. */
 static size_t uncounted_bytes(const layout *l) {
     return ((size_t)model.uncounted + has_stopped) * l->segment;
 }
@@ -154,7 +154,7 @@ static long before_call(const char *name) {
 static uint64_t number_of_id(int key, uint16_t id) {
     return (uint64_t)(key + 1) << 48 | (uint64_t)id << 16;
 }
-/* Which value a record holds, of a key of ours; 0 where that cannot be told. */
+/* Which value a record holds, of one of our keys; 0 if that cannot be told. */
 static uint16_t id_of(const unsigned char *p) {
     if (meta_length(p) == 2)
         return (uint16_t)(p[key_offset(p) + key_length(p)] | p[key_offset(p) + key_length(p) + 1] << 8);
@@ -168,7 +168,7 @@ static shard_view shard_of(const void *at) {
     int f = file_at(at);
     layout l = read_layout(bytes_of_data);
     if (f == machine.names[name_new_index] && l.rows < (size_t)configured->places[capacity_asked]) {
-        /* For a larger capacity, which is written down last. */
+        /* For a larger capacity, which is recorded last. */
         l.rows = 2 * (size_t)configured->places[capacity_asked];
         derive(&l);
     }
@@ -177,8 +177,8 @@ static shard_view shard_of(const void *at) {
                    offset < l.chunks ? (offset - index_head) / l.region : (offset - l.chunks) / chunk_bytes % l.shards);
 }
 
-/* Whether a slot's table, while it is laid out anew, has no place somewhere within the reach of a home, and nobody there
- * could leave for a pinned entry: promises.md, "Space". */
+/* Whether a slot's table, while it is resized, has no free place within the maximum displacement of some bucket, and
+ * no entry there could be evicted for a pinned entry: space.md, "Pinned entries". */
 static bool has_no_place(const void *at) {
     enum { reach = 3 };
     shard_view v = shard_of(at);
@@ -194,15 +194,15 @@ static bool has_no_place(const void *at) {
     return false;
 }
 
-/* The entry of the key that a call is about is passed over: promises.md, "The order of eviction". */
+/* The entry of the call's own key is passed over: space.md, "The order of eviction". */
 static bool is_spared(const shard_view *v, const slot *s) {
     const unsigned char *p = value_record(v, s->location);
     bool is_own = p && (is_about_z ? key_of(p) < 0 : own_key >= 0 && key_of(p) == own_key);
-    excuses_used[excuse_makes_room] += is_own;
+    tolerances_used[tolerance_makes_room] += is_own;
     return is_own;
 }
 
-/* Whether the policy lets this entry go, and not another. */
+/* Whether the policy evicts this entry, and not another. */
 static void check_order(const shard_view *v, int key, uint64_t word1) {
     const uint64_t stamps = ((uint64_t)1 << 38) - 1;
     slot s;
@@ -214,17 +214,17 @@ static void check_order(const shard_view *v, int key, uint64_t word1) {
                 complain("evicted out of order: key %c with stamp %u, while the slot in bucket %zu has %u",
                          key < 0 ? '?' : key + 'a', (unsigned)(word1 & stamps), s.position,
                          (unsigned)(s.word1 & stamps));
-            /* Those that it has passed may have a use less than when it did, and damage that nobody has met is passed
-             * by: promises.md, "The order of eviction". */
+            /* Entries that it has passed may have a use less than when it did, and it skips damage that no read has
+             * found: space.md, "The order of eviction". */
         } else if (model.was_damaged) {
-            excuses_used[excuse_damage]++;
+            tolerances_used[tolerance_damage]++;
         } else if ((s.word1 >> 38 & 3) + 1 < (word1 >> 38 & 3))
             complain("evicted out of order: key %c with %u uses, while the slot in bucket %zu has %u",
                      key < 0 ? '?' : key + 'a', (unsigned)(word1 >> 38 & 3), s.position, (unsigned)(s.word1 >> 38 & 3));
     }
 }
 
-/* Of the fenced sets that are tried after an operation: its token, and whether it may be refused for what happened since. */
+/* Of the fenced sets that are tried after an operation: its token, and whether changes since may refuse it. */
 static bool some_are_pinned(void);
 static uint64_t late_token;
 static bool late_may_be_refused;
@@ -242,7 +242,7 @@ static void before_event(enum shim_event event, const void *at) {
         for (int k = 0; k < most_keys; k++)
             mark(k, 0, seen_missing, evicted);
         for (int k = 0; k < most_keys && model.was_damaged; k++) {
-            excuses_used[excuse_damage]++;
+            tolerances_used[tolerance_damage]++;
             mark(k, 0, resident, evicted);
         }
         replay_damaged();
@@ -250,9 +250,9 @@ static void before_event(enum shim_event event, const void *at) {
     }
     if (event == SHIM_FORCED) {
         is_forced = true;
-        /* Parts may go with what else is in the tail's segment; pinned ones where a table "cannot place" them. */
+        /* Parts may be evicted with the rest of the tail's segment; pinned ones if a table "cannot place" them. */
         bool is_pinned = at && file_at(at) > 0 && word(at, 0) >> 61 & 1 && has_no_place(at);
-        excuses_used[excuse_no_place] += is_pinned;
+        tolerances_used[tolerance_no_place] += is_pinned;
         is_displaced |= is_pinned;
         for (int k = 0; k < most_keys; k++)
             for (int w = 0; w <= model.world_count; w++) {
@@ -286,10 +286,10 @@ static void before_event(enum shim_event event, const void *at) {
         complain("a pinned entry is evicted: key %c, value %u", key + 'a', id);
     checks++;
     if (is_forced) {
-        excuses_used[excuse_forced_eviction]++;
+        tolerances_used[tolerance_forced_eviction]++;
         own_is_evicted |= key >= 0 && key == own_key && id != new_id;
     } else if (key >= 0 && key == own_key && id != new_id && sets_large) {
-        excuses_used[excuse_makes_room]++;
+        tolerances_used[tolerance_makes_room]++;
         own_is_evicted = true;
     } else if (event == SHIM_EVICTED)
         check_order(&v, key, word1);
@@ -313,7 +313,7 @@ static void alarmed(int signal) {
     watched = operations_done + 1;
 }
 
-/* ---- what is stored --------------------------------------------------------- */
+/* ---- the contents --------------------------------------------------------- */
 
 static const size_t sizes_of_values[3] = {8, 100, 230}; /* the last in parts; with segments of 1 KiB twice as large */
 
@@ -335,7 +335,7 @@ static shale_value read_value(void) {
     return (shale_value){.struct_size = sizeof(shale_value), .data = value_bytes, .capacity = sizeof value_bytes};
 }
 
-/* What a value says that was read; false where it is none of ours. */
+/* Which value the read bytes are; false if they are none of ours. */
 static bool recognise(int key, const shale_value *v, choice *seen) {
     const unsigned char *p = v->data;
     uint64_t number = v->size >= 8 ? word(p, 0) : 0;
@@ -366,7 +366,7 @@ static const char *describe(const choices *c) {
                                        x->leave == evicted        ? " (evicted)"
                                        : x->leave == seen_missing ? " (was seen missing)"
                                                                   : "",
-                                       is_gone(x)    ? " (gone by age)"
+                                       is_dead(x)    ? " (dead by age)"
                                        : is_stale(x) ? " (stale)"
                                                      : "")
                             : snprintf(text + n, sizeof text - n, "%snothing", i ? " or " : ""));
@@ -374,27 +374,27 @@ static const char *describe(const choices *c) {
     return text;
 }
 
-static void count_excuses_of_miss(const choices *c) {
+static void count_tolerances_of_miss(const choices *c) {
     bool is_plain = false;
     for (int i = 0; i < c->count; i++)
-        is_plain |= is_gone(&c->choices[i]) && !(c->choices[i].flags & is_lost_by_cut);
+        is_plain |= is_dead(&c->choices[i]) && !(c->choices[i].flags & is_lost_by_cut);
     if (is_plain || c->count == 0)
         return;
     for (int i = 0; i < c->count; i++)
         if (c->choices[i].leave) {
-            excuses_used[excuse_evicted]++;
+            tolerances_used[tolerance_evicted]++;
             return;
         } else if (c->choices[i].flags & may_lack_parts) {
-            excuses_used[excuse_lacks_parts]++;
+            tolerances_used[tolerance_lacks_parts]++;
             return;
         }
     bool is_passed = false;
     for (int i = 0; i < c->count; i++)
         is_passed |= (c->choices[i].flags & is_passed_by_tail) != 0;
-    excuses_used[is_passed ? excuse_passed : excuse_cut]++;
+    tolerances_used[is_passed ? tolerance_passed : tolerance_cut]++;
 }
 
-/* Somebody saw this: worlds in which it cannot be are no more. `plain`: who did not ask for what is stale. */
+/* A read answered this: drops worlds in which it is impossible. `plain`: the caller did not ask for stale values. */
 static void observe(int key, const choice *seen, bool seen_stale, bool plain) {
     checks++;
     int left = 0;
@@ -402,11 +402,11 @@ static void observe(int key, const choice *seen, bool seen_stale, bool plain) {
     if (seen)
         for (int w = 0; w < model.world_count; w++)
             for (int i = 0; i < model.worlds[w][key].count; i++)
-                excuses_used[excuse_came_back] += model.worlds[w][key].choices[i].id == seen->id &&
-                                                  model.worlds[w][key].choices[i].leave == evicted;
+                tolerances_used[tolerance_came_back] += model.worlds[w][key].choices[i].id == seen->id &&
+                                                        model.worlds[w][key].choices[i].leave == evicted;
     else
-        count_excuses_of_miss(&before);
-    excuses_used[excuse_unknown] += before.is_any;
+        count_tolerances_of_miss(&before);
+    tolerances_used[tolerance_unknown] += before.is_any;
     for (int w = 0; w < model.world_count; w++) {
         choices *c = &model.worlds[w][key];
         if (seen ? saw_value(c, seen, seen_stale) : saw_miss(c, plain)) {
@@ -425,7 +425,7 @@ static void observe(int key, const choice *seen, bool seen_stale, bool plain) {
             complain("key %c is lost; right is %s", key + 'a', describe(&before));
         return;
     }
-    excuses_used[excuse_killed] += left < model.world_count;
+    tolerances_used[tolerance_killed] += left < model.world_count;
     model.world_count = left;
     /* (Worlds that have become the same are one.) */
     for (int w = 1; w < model.world_count;)
@@ -435,7 +435,7 @@ static void observe(int key, const choice *seen, bool seen_stale, bool plain) {
             w++;
 }
 
-/* ---- doing it ----------------------------------------------------------------- */
+/* ---- performing it ----------------------------------------------------------------- */
 
 static shale_cache *handle(void) {
     return machine.processes[model.actor].handle;
@@ -453,7 +453,7 @@ static int64_t now_ms(void *context) {
     return machine.clock_ms;
 }
 
-/* What the operation's answer was. */
+/* The operation's answer. */
 static struct {
     shale_status status;
     int64_t number;
@@ -476,21 +476,21 @@ static uint64_t sum_of(size_t word) {
     return sum;
 }
 
-/* (What is gone by its age or its tag does not count: it leaves before a call fails for want of room. See space.md,
- * "Pinned entries".) */
+/* (Dead entries do not count: they are removed before a call fails for want of room. See space.md, "Pinned
+ * entries".) */
 static bool some_are_pinned(void) {
     for (int w = 0; w < model.world_count; w++)
         for (int k = 0; k < most_keys; k++) {
             if (model.worlds[w][k].is_any)
                 return true;
             for (int i = 0; i < model.worlds[w][k].count; i++)
-                if (model.worlds[w][k].choices[i].flags & is_pinned_value && !is_gone(&model.worlds[w][k].choices[i]))
+                if (model.worlds[w][k].choices[i].flags & is_pinned_value && !is_dead(&model.worlds[w][k].choices[i]))
                     return true;
         }
     return false;
 }
 
-/* A pinned entry that is damaged takes room until somebody meets the damage: limits.md, "Damage". */
+/* A pinned entry that is damaged takes room until the damage is found: limits.md, "Damage". */
 static bool damaged_pins_remain(void) {
     return model.has_damaged_pin && sum_of(w_pinned_bytes) > 0;
 }
@@ -512,16 +512,16 @@ static bool open_cache(int capacity) {
     shale_cache *cache = NULL;
     shale_status status = shale_open("/cache", &options, &cache);
     if (status < 0) {
-        /* A smaller capacity is refused where pinned entries need more: the cache stays as it was. */
+        /* A smaller capacity is refused if pinned entries need more: the cache stays as it was. */
         if (status == SHALE_E_FULL && machine.is_full) {
-            /* A full disk is an error code (design.md, "The promises"): there is room again, and it is opened. */
+            /* A full disk is an error code (guarantees.md, "Full disks and capacity"); now it has room again. */
             machine.is_full = false;
-            excuses_used[excuse_full_disk]++;
+            tolerances_used[tolerance_full_disk]++;
             return open_cache(capacity);
         }
         layout l = read_layout(bytes_of_data);
         if (status == SHALE_E_FULL && l.exists && capacity_of(capacity) < l.capacity && some_are_pinned()) {
-            excuses_used[excuse_full_of_pins]++;
+            tolerances_used[tolerance_full_of_pins]++;
             for (int c = 0; c < 3; c++)
                 if (capacity_of(c) == l.capacity)
                     return c != capacity && open_cache(c);
@@ -533,7 +533,7 @@ static bool open_cache(int capacity) {
     machine.processes[model.actor].handle = cache;
     if (!is_other_there)
         model.capacity = capacity;
-    answer.has_settled |= !is_other_there; /* who attaches alone */
+    answer.has_settled |= !is_other_there; /* the only process attached */
     return true;
 }
 
@@ -553,7 +553,7 @@ static bool keeps_stale(char what) {
     return strchr("lL", what) != NULL;
 }
 
-/* Changes a bit of the key's current record, of what it stores or of its head; whether there is one. */
+/* Changes a bit of the key's current record, in its body or in its head; returns whether there is one. */
 static bool damage(int key, bool in_head) {
     layout l = read_layout(bytes_of_data);
     /* (A second one would undo the first.) */
@@ -582,7 +582,7 @@ static void end_cursor(int process, int i) {
     shale_cursor_close(cursor);
 }
 
-/* Beside those who write: they may be killed, and make a new index, which ends it. */
+/* Beside writers: they may be killed, and make a new index, which ends it. */
 static void end_reader(void) {
     shale_cache *cache = machine.processes[reader].handle;
     end_cursor(reader, 0);
@@ -598,13 +598,13 @@ static bool open_reader(void) {
     shale_status status = shale_open("/cache", &options, &cache);
     machine.processes[reader].handle = cache;
     model.reader_index = inode_of_index();
-    /* Where no writer has left an index, it would make its own. */
+    /* If no writer has left an index, it would make a private one. */
     if (status < 0 && status != SHALE_E_MEMORY)
         complain("opening for reading: %d, %s", status, shale_last_error());
     return status == SHALE_OK;
 }
-/* A new index, and one that was about to be made, keeps readers of the old one out, and so does a shard that nobody goes
- * on to rebuild: processes.md, "Read-only handles". */
+/* A new index, and one that was about to be made, keeps readers of the old one out, and so does a shard that no
+ * process continues to rebuild: processes.md, "Read-only handles". */
 static bool is_kept_out(void) {
     if (model.reader_index != inode_of_index())
         return true;
@@ -618,8 +618,8 @@ static bool is_kept_out(void) {
     return is_out;
 }
 
-/* A step of a cursor, or all that are left (`M`). It never shows a key twice, nor one that was away all the time; by its
- * end it has shown each that lived all the time. The second one of a process also shows what is stale. */
+/* A step of a cursor, or all that are left (`M`). It never shows a key twice, nor one that was absent all the time;
+ * by its end it has shown each that lived all the time. The second cursor of a process also shows stale entries. */
 static void walk_on(const operation *op, int process, int i) {
     shale_cursor *cursor = machine.processes[process].cursors[i];
     if (op->what == 'C') {
@@ -634,7 +634,7 @@ static void walk_on(const operation *op, int process, int i) {
         model.cursors[process][i].shown = 0;
     }
     for (bool goes_on = true; goes_on && !failure[0]; goes_on = op->what == 'M') {
-        static char name[4096]; /* (What is found damaged may say anything of its length.) */
+        static char name[4096]; /* (A damaged record may have any length.) */
         shale_value key = {.struct_size = sizeof key, .data = name, .capacity = sizeof name}, value = read_value();
         may_stop = op->elsewhere;
         shale_status status = shale_cursor_next(cursor, i ? SHALE_GET_STALE : 0, &key, &value);
@@ -662,7 +662,7 @@ static void walk_on(const operation *op, int process, int i) {
         if (status != SHALE_OK && status != SHALE_STALE)
             complain("a cursor answers %d, %s", status, shale_last_error());
         else if (k < 0 || k >= configured->keys || !recognise(k, &value, &seen))
-            complain("a cursor shows what nobody stored");
+            complain("a cursor shows a value that was never stored");
         else {
             if (model.cursors[process][i].shown >> k & 1)
                 complain("a cursor of process %d shows key %c twice", process, 'a' + k);
@@ -740,7 +740,7 @@ static void act(const operation *op, uint16_t id) {
         size_t shard = shard_with(op->key);
         answer.may_lack_room = some_are_pinned() || machine.is_full;
         answer.status = shale_expire(mine->handle, &key, 1);
-        /* (Before the entry itself, all others leave.) */
+        /* (All others are evicted before the entry itself.) */
         answer.may_lack_room |= shard < read_layout(bytes_of_data).shards && !has_entry(shard, op->key, false);
         answer.had_no_room = answer.may_lack_room && sum_of(w_removes) != before;
         break;
@@ -780,7 +780,7 @@ static void act(const operation *op, uint16_t id) {
     case 'm':
     case 'M':
     case 'C': walk_on(op, model.actor, op->key % cursors); break;
-    case 'b': /* the other process's turn */
+    case 'b': /* switch to the other process */
         model.actor = 1 - model.actor;
         current_process = model.actor;
         if (!handle())
@@ -822,14 +822,14 @@ static void act(const operation *op, uint16_t id) {
 
 /* What an expiry of its key makes of a value. */
 static choice expired(choice x) {
-    if (is_gone(&x) || !x.stale)
+    if (is_dead(&x) || !x.stale)
         return (choice){0};
     if (is_fresh(&x))
         x.expires = x.own = machine.clock_ms;
     return x;
 }
 
-/* What one world becomes by an operation that was completed, where its answer is known; false where it cannot be. */
+/* What one world becomes by an operation that was completed, given its answer; false if it is impossible. */
 static bool complete(choices *w, const operation *op, uint16_t id) {
     choices *c = &w[op->key];
     if (answer.status < 0 && answer.status != SHALE_E_INVALID)
@@ -877,13 +877,13 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         c->count = 0;
         for (int i = 0; i < before.count; i++) {
             choice x = before.choices[i];
-            if (is_gone(&x) || x.leave == seen_missing)
+            if (is_dead(&x) || x.leave == seen_missing)
                 continue;
             x.leave = resident;
             add_choice(c, expired(x));
         }
-        /* An entry goes at once where there is no room for the change: shale.h, shale_expire. */
-        excuses_used[excuse_full_of_pins] += answer.had_no_room;
+        /* An entry is removed at once if there is no room for the change: shale.h, shale_expire. */
+        tolerances_used[tolerance_full_of_pins] += answer.had_no_room;
         if (own_is_evicted || answer.had_no_room)
             add_choice(c, (choice){0});
         return true;
@@ -896,7 +896,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
         for (int i = 0; i < c->count;) {
             choice x = c->choices[i];
             c->choices[i] = c->choices[c->count - 1];
-            if (is_gone(&x) || x.leave == seen_missing) {
+            if (is_dead(&x) || x.leave == seen_missing) {
                 c->count--;
                 continue;
             }
@@ -988,7 +988,7 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
     return true;
 }
 
-/* What may be where the operation was killed, beside what was before. */
+/* The possible states after the operation was killed, beside the state before. */
 static void add_killed(const operation *op, uint16_t id) {
     int count = model.world_count;
     for (int i = 0; i < count; i++) {
@@ -1000,10 +1000,10 @@ static void add_killed(const operation *op, uint16_t id) {
             c->count = 0;
             for (int j = 0; j < before.count; j++) {
                 choice x = before.choices[j];
-                excuses_used[excuse_full_of_pins] += answer.may_lack_room;
-                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) || answer.may_lack_room)
+                tolerances_used[tolerance_full_of_pins] += answer.may_lack_room;
+                if (is_dead(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) || answer.may_lack_room)
                     add_choice(c, (choice){0});
-                if (!is_gone(&x) && x.leave != seen_missing)
+                if (!is_dead(&x) && x.leave != seen_missing)
                     add_choice(c, expired(x));
             }
         } else if (op->what == 'u' || op->what == 'i') {
@@ -1011,14 +1011,14 @@ static void add_killed(const operation *op, uint16_t id) {
             c->count = 0;
             for (int j = 0; j < before.count; j++) {
                 choice x = before.choices[j];
-                if (is_gone(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) ||
+                if (is_dead(&x) || x.leave || x.flags & (is_damaged | may_lack_parts) ||
                     (op->what == 'i' && is_stale(&x))) {
                     if (op->what == 'i')
                         add_choice(c, (choice){.id = id, .increments = 1});
                     else
                         add_choice(c, x);
                 }
-                if ((op->what == 'i' ? is_fresh(&x) : !is_gone(&x)) && x.leave != seen_missing) {
+                if ((op->what == 'i' ? is_fresh(&x) : !is_dead(&x)) && x.leave != seen_missing) {
                     if (op->what == 'u') {
                         x.expires = x.own = op->size ? 0 : machine.clock_ms + 3500;
                         x.flags &= (uint8_t)~is_stale_by_tag;
@@ -1037,7 +1037,7 @@ static void add_killed(const operation *op, uint16_t id) {
             else
                 (void)complete(w, op, id);
         }
-        /* A large value whose parts push each other out is set and evicted at once (limits.md, "Order, counts and
+        /* A large value whose parts evict each other is set and evicted at once (limits.md, "Order, counts and
          * eviction"); a kill may come between. */
         if (is_forced && is_of_one_key(op->what) && c->count == 1 && c->choices[0].size == 2 &&
             !(c->choices[0].flags & is_pinned_value))
@@ -1048,7 +1048,7 @@ static void add_killed(const operation *op, uint16_t id) {
                 memcpy(model.uncleared, model.worlds[i], sizeof model.uncleared);
             choices unsettled[most_keys];
             memcpy(unsettled, w, sizeof unsettled);
-            /* (Its parts in other shards go, where nobody sees the manifest that is in the log alone.) */
+            /* (Its parts in other shards are freed, as no index has the manifest that only the log has.) */
             if (is_of_one_key(op->what) && configured->shards > 1 && c->count == 1 && c->choices[0].size == 2)
                 unsettled[op->key].choices[0].flags |= may_lack_parts;
             if (model.pending_count < most_pending)
@@ -1073,7 +1073,7 @@ static void add_killed(const operation *op, uint16_t id) {
 
 static void cut_power(uint64_t seed);
 
-/* Looks at every key without a trace. */
+/* Reads every key without a trace. */
 static void look_at_all(void) {
     if (!handle() || failure[0])
         return;
@@ -1087,12 +1087,12 @@ static void look_at_all(void) {
         else if (status != SHALE_OK && status != SHALE_STALE)
             complain("get of %c: %d, %s", key, status, shale_last_error());
         else if (!recognise(k, &value, &seen))
-            complain("key %c holds what nobody stored: %zu bytes, %016llx", key, value.size,
+            complain("key %c holds a value that was never stored: %zu bytes, %016llx", key, value.size,
                      (unsigned long long)(value.size >= 8 ? word(value.data, 0) : 0));
         else
             observe(k, &seen, status == SHALE_STALE, false);
         if (status == SHALE_STALE && shale_get(handle(), &key, 1, SHALE_GET_PEEK, &value) != SHALE_MISS)
-            complain("key %c is stale, and found by who asks for what is fresh", key);
+            complain("key %c is stale, and returned by a plain get", key);
     }
 }
 
@@ -1101,8 +1101,8 @@ static size_t bytes_of_a_part(void) {
     return (((size_t)configured->segment - segment_header - record_header) / 3 - record_header - 24) & ~(size_t)7;
 }
 
-/* Whether a shard has room for so many pinned bytes more, also beside a table that grows for them: space.md, "Pinned
- * entries". */
+/* Whether a shard has room for this many more pinned bytes, also beside a table that grows for them: space.md,
+ * "Pinned entries". */
 static bool fits_pinned(size_t bytes, size_t longest, size_t records) {
     layout l = read_layout(bytes_of_data);
     size_t before = superblock_page + up(l.shards * 32, unit) + l.dictionary_places * l.dictionary_size + index_head +
@@ -1141,7 +1141,7 @@ static bool has_entry(size_t shard, int key, bool is_its_own) {
     return false;
 }
 
-/* The one that has an entry of the key; behind the last one if none has. */
+/* The index that has an entry of the key; past the last one if none has. */
 static size_t shard_with(int key) {
     size_t shard = 0, shards = read_layout(bytes_of_data).shards;
     while (shard < shards && !has_entry(shard, key, true))
@@ -1153,7 +1153,7 @@ static uint64_t inode_of_index(void) {
     return machine.names[name_index] < 0 ? 0 : machine.files[machine.names[name_index]].inode;
 }
 
-/* Which process has the latest lease; none of them where it has ended. */
+/* Which process has the latest lease; none if it has ended. */
 static int process_of_load(void) {
     int p = 0;
     while (p < processes && !(model.load.holder && machine.processes[p].number == model.load.holder))
@@ -1197,43 +1197,43 @@ static void check_status(const operation *op) {
     checks++;
     bool is_right = s == SHALE_OK || (s == SHALE_MISS && strchr("rugnoj", op->what)) ||
                     (s == SHALE_E_INVALID && op->what == 'i');
-    /* What lets go finds room on a full disk too: promises.md, "Space". */
+    /* Removals and evictions find room on a full disk too: space.md, "On a full disk". */
     bool is_full = machine.is_full && (!strchr("rovVe", op->what) || model.lacks_reserve);
     if (!is_right && s == SHALE_E_FULL &&
         (is_full || (strchr("spatATlLniu", op->what) && (some_are_pinned() || damaged_pins_remain())))) {
-        excuses_used[is_full ? excuse_full_disk : excuse_full_of_pins]++;
+        tolerances_used[is_full ? tolerance_full_disk : tolerance_full_of_pins]++;
         is_right = true;
     }
     if (!is_right && s == SHALE_E_FULL && op->size == 2 &&
         ((op->what == 'n' && answer.is_recognised) || (pins(op->what) && may_be_there(&model.worlds[0][op->key])))) {
-        excuses_used[excuse_both_do_not_fit]++;
+        tolerances_used[tolerance_both_do_not_fit]++;
         is_right = true;
     }
     size_t touched = op->what == 'u' ? shard_with(op->key) : SIZE_MAX;
     if (!is_right && s == SHALE_E_FULL && touched < read_layout(bytes_of_data).shards &&
         !has_entry(touched, op->key, false)) {
-        excuses_used[excuse_both_do_not_fit]++;
+        tolerances_used[tolerance_both_do_not_fit]++;
         is_right = true;
     }
-    /* (The get saw what was there before the clear, which the set has finished.) */
+    /* (The get found the value from before the clear, which the set has finished.) */
     if (s == SHALE_CONFLICT && op->what == 'n' && model.is_clear_pending) {
-        excuses_used[excuse_clear_pending]++;
+        tolerances_used[tolerance_clear_pending]++;
         is_right = true;
     }
-    /* A call that fails leaves its key as it was, but a set can have forced out the value that it was to replace:
+    /* A call that fails leaves its key as it was, but a set can have evicted the value that it was to replace:
      * limits.md, "Order, counts and eviction". */
     bool is_own_forced_out = !allows_no_forced_out && s == SHALE_E_FULL && own_is_evicted && is_forced &&
                              (some_are_pinned() || pins(op->what));
-    excuses_used[excuse_own_forced_out] += is_own_forced_out;
+    tolerances_used[tolerance_own_forced_out] += is_own_forced_out;
     if (s == SHALE_E_FULL && own_is_evicted && !machine.is_full && !is_own_forced_out)
-        complain("%c%u fails, and its key is gone: %s", op->what, op->key, shale_last_error());
+        complain("%c%u fails, and its key is missing: %s", op->what, op->key, shale_last_error());
     if (!is_right && s == SHALE_E_FULL && pins(op->what)) {
         size_t part = bytes_of_a_part(), parts = op->size == 2 ? (size_of(2) + part - 1) / part : 0;
         size_t head = record_header + (size_t)(has_age(op->what) + has_tag(op->what) + keeps_stale(op->what)) * 8 + 3;
         size_t bytes = up(head + (parts ? 40 : size_of(op->size)), 8) + parts * (record_header + 24) +
                        (parts ? up(size_of(2), 8) : 0);
         if (!fits_pinned(bytes, parts ? part + record_header + 24 : bytes, parts + 1)) {
-            excuses_used[excuse_full_of_pins]++;
+            tolerances_used[tolerance_full_of_pins]++;
             is_right = true;
         }
     }
@@ -1245,7 +1245,7 @@ static void check_status(const operation *op) {
 
 #include "invariants.h"
 
-/* Runs an operation, or the look, as the actor; how it ended. */
+/* Runs an operation, or the check, as the actor; returns how it ended. */
 static int in_process(const operation *op, uint16_t id) {
     current_process = model.actor;
     is_running = true;
@@ -1264,16 +1264,18 @@ static int in_process(const operation *op, uint16_t id) {
     return end;
 }
 
-/* Whether every shard has been locked, so that nothing is left of a killed writer. */
+/* Whether every shard has been locked, so that no killed writer's work is left. */
 static bool settles(const operation *op) {
     return answer.has_settled || strchr("vVcy", op->what) ||
            (configured->shards == 1 && strchr("spatATlLniruofj", op->what) &&
             !(op->what == 'n' && answer.status == SHALE_MISS));
 }
 
-/* A `clear` whose process was killed may be finished by whoever meets what is missing, in his shard; parts may be in another. */
+/* A `clear` whose process was killed may be finished by any process that finds something missing, in its shard;
+ * parts may be in another. */
 static void note_pending_clear(void) {
-    for (int i = 0; i < model.pending_count && model.is_clear_pending; i++, excuses_used[excuse_clear_pending]++) {
+    for (int i = 0; i < model.pending_count && model.is_clear_pending;
+         i++, tolerances_used[tolerance_clear_pending]++) {
         for (int k = 0; k < most_keys; k++)
             for (int j = 0; j < model.worlds[0][k].count && configured->shards > 1; j++)
                 if (model.worlds[0][k].choices[j].size == 2)
@@ -1285,9 +1287,9 @@ static void note_pending_clear(void) {
     }
 }
 
-/* The index is deleted before anybody has settled what killed writers left: the log may hold it, and is all that counts. */
+/* The index is deleted before killed writers' work is recovered: the log may have it, and alone counts. */
 static void add_unsettled(void) {
-    for (int i = 0; i < model.pending_count; i++, excuses_used[excuse_deleted_unsettled]++)
+    for (int i = 0; i < model.pending_count; i++, tolerances_used[tolerance_deleted_unsettled]++)
         add_world(model.pending[i]);
     /* In several shards, several of them. */
     if (configured->shards > 1 && model.pending_count > 1) {
@@ -1300,11 +1302,11 @@ static void add_unsettled(void) {
     }
 }
 
-/* What an operation has made of the worlds that came to its end. */
+/* What an operation has made of the worlds in which it completed. */
 static void conclude(const operation *done, uint16_t id) {
     check_status(done);
     if (answer.status == SHALE_E_FULL && strchr("cvV", done->what)) {
-        /* Not atomic; and a `clear` that finds no place empties the table first. */
+        /* Not atomic; and a `clear` that finds no frame empties the table first. */
         for (int w = 0; w < model.world_count; w++) {
             choices after[most_keys];
             memcpy(after, model.worlds[w], sizeof after);
@@ -1319,7 +1321,7 @@ static void conclude(const operation *done, uint16_t id) {
     choices before = model.worlds[0][done->key];
     if (done->what == 'g' || (done->what == 'n' && answer.status == SHALE_MISS)) {
         if (answer.status == SHALE_OK && !answer.is_recognised)
-            complain("key %c holds what nobody stored", done->key + 'a');
+            complain("key %c holds a value that was never stored", done->key + 'a');
         else if (answer.status >= 0)
             observe(done->key, answer.status == SHALE_OK ? &answer.seen : NULL, false, true);
     } else {
@@ -1345,14 +1347,14 @@ static void conclude(const operation *done, uint16_t id) {
     if (settles(done))
         model.pending_count = model.is_clear_pending = 0;
     if (done->what == 'e' && answer.status == SHALE_OK && answer.evicted == 0)
-        check_nobody_evictable();
+        check_nothing_evictable();
     note_history();
     if (answer.status == SHALE_OK &&
         (done->what == 'y' || (answer.has_closed && !machine.processes[1 - model.actor].handle)))
         all_is_durable();
 }
 
-/* One operation, and a look at what is there then. False where something is wrong; `failure` says what. */
+/* One operation, and a check of all keys. False if a check fails; `failure` says which. */
 static bool perform(const operation *op) {
     failure[0] = 0;
     failure_kind = "";
@@ -1362,10 +1364,10 @@ static bool perform(const operation *op) {
     replays = 0;
     if (op->what == 'd' && !model.is_clear_pending)
         add_unsettled();
-    /* A `clear` without room empties the table before the log: without the index it never was. It may also not
+    /* A `clear` without room empties the table before the log: without the index it never happened. It may also not
      * have reached the shard in which an earlier call was killed. */
     for (int k = 0; k < most_keys && op->what == 'd' && model.is_clear_pending;
-         k++, excuses_used[excuse_deleted_unsettled]++) {
+         k++, tolerances_used[tolerance_deleted_unsettled]++) {
         add_choices(&model.worlds[0][k], &model.uncleared[k]);
         for (int i = 0; i < model.pending_count; i++)
             add_choices(&model.worlds[0][k], &model.pending[i][k]);
@@ -1420,7 +1422,7 @@ static bool perform(const operation *op) {
     if (failure[0])
         return false;
     if (!done.is_silent && handle()) {
-        note_pending_clear(); /* (Who meets one key that is missing finishes it for those that are looked at behind that.) */
+        note_pending_clear(); /* (A read that finds one key missing finishes the clear for later reads.) */
         in_process(NULL, 0);
     }
     has_stopped = false;
@@ -1432,7 +1434,7 @@ static bool perform(const operation *op) {
 
 /* ---- two callers at once ---------------------------------------------------------- */
 
-/* What follows in the sequence, and how much of it has happened elsewhere. */
+/* The following operations of the sequence, and how many of them have happened elsewhere. */
 static struct {
     const operation *operations;
     int count, done;
@@ -1442,8 +1444,8 @@ static bool check_progress(void);
 static void save_here(void);
 static void restore_here(void);
 
-/* A set that prepares a place holds no lock, and has succeeded; a cursor that has chosen an entry has not. The other
- * process goes on meanwhile: beside the reader, whoever's turn it is. */
+/* A set that prepares a frame holds no lock, and has succeeded; a cursor that has chosen an entry has not. Meanwhile
+ * the other process runs; beside the reader, the process whose turn it is. */
 static void go_on_elsewhere(bool is_after) {
     if (current_process < 0 || !may_stop || has_stopped || stopping->is_after != is_after)
         return;
@@ -1515,20 +1517,20 @@ static void expect(const char *what, shale_status status) {
         complain("%s: %d, %s", what, status, shale_last_error());
 }
 
-/* A set of a byte, or of none where pinned entries leave no room for one. */
+/* A set of a byte, or of none if pinned entries leave no room for one. */
 static void expect_set(const char *what, const char *key, const shale_set_options *options) {
     is_about_z = true;
     shale_status status = shale_set(handle(), key, 1, key, 1, options);
     if (status == SHALE_E_FULL && some_are_pinned())
-        excuses_used[excuse_full_of_pins]++;
+        tolerances_used[tolerance_full_of_pins]++;
     else if (status != SHALE_OK)
         expect(what, status);
     is_about_z = false;
 }
 
-/* Whether a line of the fence table has lost what it would have to know since a token. Then as many others have changed
- * later as it has cells, which the invariants check. */
-static bool is_forgotten(uint64_t token) {
+/* Whether a line of the fence table no longer has what it needs to know since a token. Then at least as many others
+ * have changed later as it has cells, which the invariants check. */
+static bool may_be_too_old(uint64_t token) {
     layout l = read_layout(bytes_of_data);
     for (size_t i = 0; i < l.shards; i++) {
         shard_view v = view_of(&l, bytes_of_data, bytes_of(machine.names[name_index]), i);
@@ -1544,11 +1546,11 @@ static shale_stats read_stats(void) {
     return s;
 }
 
-/* A fenced set of an untouched key, with a tag that was never invalidated. */
+/* A fenced set of an unchanged key, with a tag that was never invalidated. */
 static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) {
     shale_bytes tag = {"u", 1};
     shale_set_options options = {
-        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = &tag, .tag_count = 1};
+        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNCHANGED, .version = token, .tags = &tag, .tag_count = 1};
     is_about_z = true;
     shale_stats before = read_stats();
     shale_status status = shale_set(handle(), key, 1, "f", 1, &options);
@@ -1556,25 +1558,25 @@ static void expect_fenced(const char *key, uint64_t token, bool may_be_refused) 
     if (status == SHALE_CONFLICT) {
         shale_stats after = read_stats();
         shared_counts.refused++;
-        if (after.conflicts_line > before.conflicts_line
-                ? is_forgotten(token)
-                : after.conflicts_floor > before.conflicts_floor && may_be_refused)
-            excuses_used[excuse_fence]++;
+        if (after.conflicts_overflow > before.conflicts_overflow
+                ? may_be_too_old(token)
+                : after.conflicts_reset > before.conflicts_reset && may_be_refused)
+            tolerances_used[tolerance_fence]++;
         else if (!is_known("fence"))
-            complain("a fenced set of key %s is refused, though the key is untouched (fence: %d %d %d %d)", key,
+            complain("a fenced set of key %s is refused, though the key is unchanged (fence: %d %d %d %d)", key,
                      (int)(after.conflicts_key - before.conflicts_key),
                      (int)(after.conflicts_tag - before.conflicts_tag),
-                     (int)(after.conflicts_line - before.conflicts_line),
-                     (int)(after.conflicts_floor - before.conflicts_floor));
+                     (int)(after.conflicts_overflow - before.conflicts_overflow),
+                     (int)(after.conflicts_reset - before.conflicts_reset));
     } else if (status == SHALE_E_FULL && some_are_pinned())
-        excuses_used[excuse_full_of_pins]++;
+        tolerances_used[tolerance_full_of_pins]++;
     else
         expect("a fenced set", status);
     is_about_z = false;
 }
 
-/* What lets go of entries succeeds on a full disk, and when it has let go of all, a set does: promises.md, "Space". (A
- * shard in which nothing was ever written has no place.) */
+/* Removals and evictions succeed on a full disk, and when all entries are removed, a set does: space.md, "On a full disk".
+ * (A shard in which nothing was ever written has no frame.) */
 static void expect_letting_go(void) {
     own_key = 1;
     expect("an expiry on a full disk", shale_expire(handle(), "b", 1));
@@ -1591,12 +1593,12 @@ static void expect_letting_go(void) {
             return;
     }
     is_about_z = true;
-    expect("a set after all has gone from a full disk", shale_set(handle(), "z", 1, "z", 1, NULL));
+    expect("a set after everything was removed from a full disk", shale_set(handle(), "z", 1, "z", 1, NULL));
     is_about_z = false;
 }
 
-/* A set of a byte, a removal, an eviction, an invalidation and fenced sets get done, one by a token of now and one by that
- * of the load. The caller restores what was. */
+/* A set of a byte, a removal, an eviction, an invalidation and fenced sets succeed, one with a new token and one
+ * with that of the load. The caller restores the state. */
 static bool check_progress(void) {
     failure[0] = 0;
     failure_kind = "";
@@ -1672,7 +1674,7 @@ static void cut_file(int f, int style, bool is_journal_new, uint64_t *random) {
                       : style == 5 ? at == one
                                    : at != one;
         if (!is_allocated || (is_journal_new ? !is_new && s->was_punched[b] : is_new && !s->allocated[b])) {
-            /* Nothing lies there, or what lay there before it was given back is gone. */
+            /* A hole, or freed blocks whose contents are lost. */
             memset(now + at, 0, unit);
         } else if (!is_new)
             memcpy(now + at, old + at, unit);
@@ -1711,9 +1713,9 @@ static void cut_power(uint64_t seed) {
     machine.names[name_new_index] = -1;
     memcpy(machine.durable_names, machine.names, sizeof machine.names);
     for (int f = 0; f < files; f++)
-        forget_file(f);
+        free_file(f);
     machine.boot++;
-    model.load.may_be_refused = true; /* (what another boot has left may be a copy of the disk) */
+    model.load.may_be_refused = true; /* (an index of another boot may be a copy of the disk) */
 }
 
 #endif

@@ -1,7 +1,6 @@
-/* The C interface called as no program should: NULL, sizes of nothing and of
- * everything, sizes of structs that are not known, flags and ages out of range,
- * any options. Every call answers with a status; nothing is written through what
- * was not passed, and errors leave a sentence. */
+/* The C interface called as no program should: NULL, sizes of nothing and of everything, unknown sizes of structs,
+ * flags and ages out of range, any options. Every call answers a status; nothing is written through pointers that
+ * were not passed, and errors leave a message. */
 #include "fuzz.h"
 
 enum { most_bytes = 70100 };
@@ -12,7 +11,7 @@ static size_t a_size(uint8_t choice) {
     static const size_t sizes[] = {0, 1, 2, 7, 8, 9, 100, 1000, 16384, 16385, 65534, 65535, 65536, 69999};
     return sizes[choice % (sizeof sizes / sizeof *sizes)];
 }
-/* Those that no memory can have: refused before a byte is looked at. */
+/* Sizes that no memory can have: refused before any byte is read. */
 static size_t a_false_size(uint64_t e) {
     static const size_t sizes[] = {SIZE_MAX,        SIZE_MAX / 2,          SIZE_MAX / 2 + 1, SIZE_MAX - 7,
                                    (size_t)1 << 40, ((size_t)1 << 32) + 1, (size_t)1 << 31};
@@ -45,7 +44,7 @@ static void check(shale_status status) {
     }
 }
 
-/* A struct of any size in memory of exactly that size, so that what is beyond it is noticed. */
+/* A struct of any size in memory of exactly that size, so that accesses beyond it are detected. */
 static void *sized(const void *full, size_t full_size, uint32_t size) {
     size_t known = size < 4 ? 4 : size < 1024 ? size : 1024;
     uint8_t *copy = malloc(known);
@@ -85,14 +84,14 @@ static void open_any(const command *c, shale_cache **cache) {
         .compression = c->e >> 22 & 1 ? (int32_t)c->d : (int32_t)(c->e >> 23 & 3),
         .now_ms = clock_now,
     };
-    /* Address space alone, but page tables for tens of thousands of shards take their time. */
+    /* Only address space, but page tables for tens of thousands of shards take time. */
     if (options.capacity > 64 << 20 && options.capacity <= UINT64_C(1) << 44)
         options.capacity = 64 << 20;
     if (options.capacity == 0)
         options.capacity = 1 << 20;
     void *passed = sized(&options, sizeof options, a_struct_size(c, sizeof options));
     static const char *const odd[] = {
-        "", "/", "/dev/null", "/dev/null/cache", "/proc/self", "/nobody-has-made-this/\xff/cache", ".", NULL};
+        "", "/", "/dev/null", "/dev/null/cache", "/proc/self", "/does-not-exist/\xff/cache", ".", NULL};
     const char *directory = c->c & 16 ? scratch_directory() : c->c & 32 ? odd[c->d % 8] : NULL;
     if (directory && directory != scratch_directory())
         ((shale_options *)passed)->struct_size < 8 ? (void)0
@@ -181,7 +180,7 @@ static void lease_any(const command *c, shale_cache *cache) {
     shale_lease_options options = {
         .flags = c->c & 16 ? c->d : c->d & 7,
         .lease_ms = c->c & 32 ? (int64_t)c->e : c->d & 0xFFFF,
-        .wait_ms = c->c & 64 ? INT64_MIN : c->d & 1, /* or every input would wait for itself */
+        .wait_ms = c->c & 64 ? INT64_MIN : c->d & 1, /* or every input would wait */
         .refresh_ahead_ms = c->c & 128 ? (int64_t)c->e : 0,
     };
     void *passed = c->b & 1 ? NULL : sized(&options, sizeof options, a_struct_size(c, sizeof options));
@@ -248,7 +247,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     scratch_directory();
     int descriptor = lowest_descriptor();
     for (size_t n = 0; read_command(data, size, n, &c); n++) {
-        /* No cache at all is an argument like another. */
+        /* A NULL cache is an argument like another. */
         shale_cache *passed = c.code & 16 ? NULL : cache;
         shale_bytes key = a_key(&c);
         uint64_t count = 77;

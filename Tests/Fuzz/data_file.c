@@ -1,9 +1,8 @@
-/* The data file says anything at all: the commands change a small cache's
- * shale.data, field by field, with checks that pass where they are told to. The
- * index is not there, so that all of it is read. Nothing may crash or hang. */
+/* The data file has any content: the commands change a small cache's shale.data, field by field, with checks that
+ * pass if the command says so. There is no index, so that all of it is read. No call may crash or hang. */
 #include "exercise.h"
 
-/* Fields of a record; what lies behind them are words of its extension, key, meta and value. */
+/* Fields of a record; after them come words of its extension, key, meta and value. */
 enum {
     field_lsn,
     field_body_check,
@@ -82,7 +81,7 @@ static uint32_t shard_of(const uint8_t *key, size_t size) {
     return (uint32_t)((hash(key, size, secret) >> 32) * work.shards >> 32);
 }
 
-/* Where the log of a shard goes on; 0 where its head has no room. */
+/* Where the log of a shard continues; 0 if its head has no room. */
 static size_t append_at(uint32_t shard, size_t size, uint32_t *place) {
     *place = head_place(shard);
     if (*place == most_segments || work.used[*place] < segment_header)
@@ -175,7 +174,7 @@ static void copy_record(const command *c) {
     seal_record(at, place, c->c);
 }
 
-/* A segment behind the newest one of its shard, in any place, with any numbers. */
+/* A segment after the newest one of its shard, in any frame, with any numbers. */
 static void new_segment(const command *c) {
     uint32_t shard = c->a % work.shards, place = c->b % (most_segments / work.shards) * work.shards + shard,
              head = head_place(shard);
@@ -201,7 +200,7 @@ static void set_segment_word(const command *c) {
     if (!work.used[place])
         return;
     uint8_t *p = place_at(&work, place);
-    if (c->c & 2) /* a step from what it was */
+    if (c->c & 2) /* a step from its value */
         set64(p + c->b % 8 * 8, get64(p + c->b % 8 * 8) + c->e);
     else
         set64(p + c->b % 8 * 8, c->e);
@@ -244,7 +243,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             mark_used(at, record_header + 64 * 8);
             seal_record(at, work.records[record].place, c.c);
             break;
-        case 2: /* a step from what its lengths were */
+        case 2: /* a step from its lengths */
             set_field(work.bytes + at, c.b % 2 ? field_stored : field_raw,
                       get32(work.bytes + at + (c.b % 2 ? 24 : 28)) + c.e, 0, 0);
             seal_record(at, work.records[record].place, c.c);

@@ -1,12 +1,11 @@
-/* Everything that a program may do with a cache, after its files were changed
- * behind its back. No call may crash or hang; sizes are within the limits; what
- * this process stores is read back, or is a miss. */
+/* All that a program may do with a cache after its files were changed. No call may crash or hang; sizes are within
+ * the limits; a value that this process stores is read back, or is a miss. */
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
 #include "image.h"
 
-/* Lets the sanitizer look at every byte that a caller would. */
+/* Makes the sanitizer check every byte that a caller would read. */
 static inline void read_bytes(const void *data, size_t size) {
     static volatile uint64_t sink;
     if (size)
@@ -82,12 +81,12 @@ static inline void expect_own(shale_cache *cache, const char *key, const void *b
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = shale_get(cache, key, strlen(key), 0, &value);
     count_look();
-    /* Where records are forged with right checks, nothing is promised but that the bytes are the caller's own
+    /* If records are forged with right checks, only this is promised: that the bytes are the caller's own
      * (limits.md, "Secrecy"). index_file, whose records are sound, does without. */
     if (status != SHALE_OK)
-        excused(0, "gone, as records were forged");
+        tolerated(0, "missing, as records were forged");
     if (status == SHALE_OK && (value.size != size || (size && memcmp(value.data, bytes, size) != 0)))
-        FAIL("%s is not what was just set", key);
+        FAIL("%s differs from the value just set", key);
     shale_value_free(&value);
 }
 
@@ -114,7 +113,7 @@ static inline void write_something(shale_cache *cache, unsigned what) {
     shale_expire(cache, "key-07", 6);
     shale_remove(cache, "key-02", 6, 0);
     shale_remove(cache, "key-13", 6, 0);
-    shale_remove(cache, "nobody", 6, 0);
+    shale_remove(cache, "absent", 6, 0);
     if (what & 1)
         shale_invalidate_with(cache, "news", 4, (uint32_t)what >> 3 & SHALE_INVALIDATE_EXPIRE);
     if (what & 2)
@@ -124,7 +123,7 @@ static inline void write_something(shale_cache *cache, unsigned what) {
     if (what & 8)
         shale_sync(cache);
     if (what & 16)
-        for (unsigned n = 0; n < 60; n++) { /* more than the tail's segment holds: the cleaner comes by */
+        for (unsigned n = 0; n < 60; n++) { /* more than the tail's segment holds: the cleaner reaches it */
             char other[16];
             sprintf(other, "more-%02u", n);
             size_t size = make_value(bytes, 7 + n % 3 * 8, n % 2 ? 0 : 2);
@@ -143,7 +142,7 @@ static inline void verify(shale_cache *cache) {
     ASSERT(shale_get_stats(cache, &stats) == SHALE_OK);
 }
 
-/* Opens, reads, writes, reads, closes. `how`: what exactly. */
+/* Opens, reads, writes, reads, closes. `how`: the options of that. */
 static inline void exercise(const shale_options *options, uint32_t how, bool strict) {
     shale_cache *cache = NULL;
     shale_status status = shale_open(scratch_directory(), options, &cache);
@@ -162,8 +161,8 @@ static inline void exercise(const shale_options *options, uint32_t how, bool str
     shale_close(cache);
 }
 
-/* The cache whose files have been prepared, as an input's first command says: with which options, and whether once
- * more, since what the first handle left must be no worse. */
+/* Exercises the cache whose files have been prepared, as an input's first command says: with which options, and
+ * whether once more, since the first handle must not leave it worse. */
 static inline void exercise_file(const command *first, bool strict) {
     bool reads_only = first->a & 1;
     uint32_t how = first->d;

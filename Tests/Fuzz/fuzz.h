@@ -1,12 +1,10 @@
-/* What the fuzz targets share. A target is one C file with
- * LLVMFuzzerTestOneInput; libFuzzer makes the inputs (compiled with FUZZING),
- * or main here replays those that are kept:
+/* Shared by the fuzz targets. A target is one C file with LLVMFuzzerTestOneInput; libFuzzer makes the inputs
+ * (compiled with FUZZING), or main here replays the kept ones:
  *
- *     <target> file-or-directory...
+ *    <target> file-or-directory...
  *
- * An input is an array of commands of 16 bytes. The first one configures, the
- * others are carried out in order; what they mean is the target's. Inputs that
- * were cut off are padded with zeros. Everything else is fixed (the secret, the
+ * An input is an array of commands of 16 bytes. The first one configures, the others are executed in order; their
+ * meaning depends on the target. Truncated inputs are padded with zeros. Everything else is fixed (the secret, the
  * clock, the keys), so an input always does the same. */
 #ifndef FUZZ_H
 #define FUZZ_H
@@ -46,7 +44,7 @@ typedef struct {
 
 enum { command_size = 16, most_commands = 256 };
 
-/* The n-th command; false behind the last. */
+/* The n-th command; false after the last. */
 static inline bool read_command(const uint8_t *data, size_t size, size_t n, command *out) {
     uint8_t bytes[command_size] = {0};
     if (n >= most_commands || n * command_size >= size)
@@ -79,32 +77,32 @@ static inline void fail(const char *file, int line, const char *format, ...) {
             FAIL("%s (%s)", #expression, shale_last_error());                                                          \
     } while (0)
 
-/* ---- excuses ------------------------------------------------------------ */
+/* ---- tolerances ------------------------------------------------------------ */
 
-/* What a model accepts although a cache that loses nothing would not answer so: how often, of how many looks. Beside each
- * stands the heading of the documents that allows it; at the end they are printed. */
+/* Answers that a model accepts although a cache that loses nothing would not give them: how often, of how many
+ * looks. Beside each stands the heading of the documents that allows it; they are printed at the end. */
 static struct {
     uint64_t looks, used[8];
     const char *why[8];
-} excuses UNUSED;
+} tolerances UNUSED;
 
-static inline void print_excuses(void) {
-    fprintf(stderr, "excuses in %" PRIu64 " looks:", excuses.looks);
+static inline void print_tolerances(void) {
+    fprintf(stderr, "tolerances in %" PRIu64 " looks:", tolerances.looks);
     int shown = 0;
     for (int i = 0; i < 8; i++)
-        if (excuses.used[i])
-            fprintf(stderr, "%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", excuses.why[i], excuses.used[i],
-                    100.0 * (double)excuses.used[i] / (double)excuses.looks);
+        if (tolerances.used[i])
+            fprintf(stderr, "%s %s %" PRIu64 " (%.2f %%)", shown++ ? "," : "", tolerances.why[i], tolerances.used[i],
+                    100.0 * (double)tolerances.used[i] / (double)tolerances.looks);
     fprintf(stderr, "%s\n", shown ? "" : " none");
 }
 static inline void count_look(void) {
-    if (excuses.looks++ == 0)
-        atexit(print_excuses);
+    if (tolerances.looks++ == 0)
+        atexit(print_tolerances);
 }
-/* True; and counted. */
-static inline bool excused(int which, const char *why) {
-    excuses.used[which]++;
-    excuses.why[which] = why;
+/* Counts one use of the tolerance; returns true. */
+static inline bool tolerated(int which, const char *why) {
+    tolerances.used[which]++;
+    tolerances.why[which] = why;
     return true;
 }
 
@@ -131,7 +129,7 @@ static inline void scratch_remove(void) {
     rmdir(scratch);
 }
 
-/* Makes it in memory where there is a place for that; made once. */
+/* Creates it in memory if possible; created once. */
 static inline const char *scratch_directory(void) {
     if (scratch[0])
         return scratch;
@@ -142,7 +140,7 @@ static inline const char *scratch_directory(void) {
     if (!mkdtemp(scratch))
         FAIL("mkdtemp %s: %s", scratch, strerror(errno));
     atexit(scratch_remove);
-    /* A length that a file claims must not fill the disk. Running into it is an error, not a signal. */
+    /* A length in a file must not fill the disk. Exceeding it is an error, not a signal. */
     struct rlimit limit = {UINT64_C(64) << 20, UINT64_C(64) << 20};
     setrlimit(RLIMIT_FSIZE, &limit);
     return scratch;
@@ -164,9 +162,8 @@ static inline void scratch_unlink(const char *name) {
 
 /* ---- mappings between guards ---------------------------------------------- */
 
-/* The linker sends the library's mmap and munmap here (--wrap): what is read or
- * written in front of a file's mapping or behind it is a crash, and not a
- * neighbour's memory. */
+/* The linker redirects the library's mmap and munmap here (--wrap): an access before or after a file's mapping
+ * crashes, and does not reach other memory. */
 
 void *__real_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 int __real_munmap(void *at, size_t size);
@@ -240,7 +237,7 @@ ssize_t __wrap_getrandom(void *bytes, size_t size, unsigned flags) {
     return (ssize_t)size;
 }
 
-/* Descriptors and mappings that a closed or refused cache left behind. */
+/* Descriptors and mappings that a closed or refused cache leaked. */
 static inline int lowest_descriptor(void) {
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     close(fd);
@@ -248,14 +245,14 @@ static inline int lowest_descriptor(void) {
 }
 static inline void expect_nothing_left(int descriptor) {
     if (lowest_descriptor() != descriptor)
-        FAIL("a descriptor is left open");
+        FAIL("a descriptor was leaked");
     if (guarded_count() != 0)
-        FAIL("a mapping is left");
+        FAIL("a mapping was leaked");
 }
 
 #ifdef FUZZING
 
-/* Memory that a damaged length asks for is refused, as a small machine would. */
+/* Memory that a damaged length asks for is refused, as on a small machine. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) {
     return "quarantine_size_mb=8:max_allocation_size_mb=256:allocator_may_return_null=1:detect_stack_use_after_return=0";
@@ -369,7 +366,7 @@ static inline unsigned replay(const char *path) {
     if (!bytes || !file || fread(bytes, 1, size, file) != size)
         FAIL("cannot read %s", path);
     fclose(file);
-    /* In the case of a crash, the last line says which input it was. */
+    /* After a crash, the last line names the input. */
     fprintf(stderr, "%s\n", path);
     LLVMFuzzerTestOneInput(bytes, size);
     free(bytes);

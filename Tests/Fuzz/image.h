@@ -1,6 +1,5 @@
-/* Two small caches with every kind of record, as bytes in memory, and the
- * checks of Documentation/format.md, so that a target can change any field and
- * still pass them: damage that no check finds is what the limits are for. */
+/* Two small caches with every kind of record, as bytes in memory, and the checks of Documentation/internals/format.md, so that
+ * a target can change any field and still pass them: the limits protect against damage that no check finds. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -38,20 +37,20 @@ enum {
     segment_size = 128 << 10,
     segment_header = 64,
     record_header = 48,
-    most_segments = 24, /* of an image: the first places of the file */
+    most_segments = 24, /* of an image: the first frames of the file */
     most_records = 1024,
-    /* What a length in a record may reach behind the image. */
+    /* How far a length in a record may reach beyond the image. */
     slack = 256 << 10,
 };
 
 enum { kind_value = 1, kind_manifest, kind_part, kind_tombstone, kind_touch, kind_invalidate, kind_end, kind_gap };
 
 typedef struct {
-    uint8_t *bytes; /* zeros where nothing was written */
-    size_t segments; /* where the places begin */
-    uint32_t shards, places; /* places: of all shards together, in the image */
+    uint8_t *bytes; /* zeros in unwritten areas */
+    size_t segments; /* where the frames begin */
+    uint32_t shards, places; /* frames: of all shards together, in the image */
     uint32_t dictionaries, dictionary_size;
-    size_t used[most_segments]; /* bytes of each place that are not zero, 0: a hole */
+    size_t used[most_segments]; /* bytes of each frame that are not zero, 0: a hole */
     struct {
         size_t at;
         uint32_t place;
@@ -156,7 +155,7 @@ static inline size_t make_key(char *key, unsigned number) {
     return (size_t)sprintf(key, "key-%02u", number % key_count);
 }
 
-/* A value that says whose it is: key, variant, then bytes that follow from these. */
+/* A value that identifies itself: key, variant, then bytes that follow from these. */
 static inline size_t make_value(uint8_t *value, unsigned key, unsigned variant) {
     static const size_t sizes[] = {8, 30, 200, 1000, 380, 64, 2, 3000};
     key %= key_count, variant %= variant_count;
@@ -350,7 +349,7 @@ static inline const template *template_of(int number) {
 
 /* ---- writing the files ------------------------------------------------------------ */
 
-/* Places that hold nothing are holes, as in a real file. */
+/* Empty frames are holes, as in a real file. */
 static inline void write_image(const image *i, size_t file_size) {
     int fd = scratch_open("shale.data", O_RDWR | O_CREAT);
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, (off_t)file_size) < 0)
@@ -374,7 +373,7 @@ static inline void copy_image(image *to, const image *from) {
         free(bytes);
         bytes = calloc(1, image_capacity(from) + slack);
         ASSERT(bytes);
-    } else { /* clears what the last input left */
+    } else { /* clears the last input's contents */
         memset(bytes, 0, to->segments);
         for (uint32_t place = 0; place < most_segments; place++)
             memset(bytes + to->segments + (size_t)place * segment_size, 0, to->used[place]);

@@ -1,11 +1,10 @@
-/* The index is believed, and says anything at all: the commands change words of
- * a sound shale.index whose identity is right. The records are as they were
- * written, so whatever is read is a value of its key. Nothing may crash or hang. */
+/* The index is believed, and has any content: the commands change words of a sound shale.index whose identity is
+ * right. The records are unchanged, so every value that is read is a value of its key. No call may crash or hang. */
 #include "exercise.h"
 
 #include "../C/support/birth.h"
 
-/* Documentation/format.md */
+/* format.md */
 enum {
     index_head = 3 * page_size,
     shard_header = 2304,
@@ -80,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             at = c.b & 16 ? c.d % (512 / unit) * unit : 512 + c.d % (1024 / unit) * unit;
         } else {
             unit = region == state_region ? 1 : region == queue_region ? 4 : unit;
-            if (region == slot_region && !(c.b & 4)) { /* a slot that is taken */
+            if (region == slot_region && !(c.b & 4)) { /* a slot in use */
                 uint32_t left = c.d % 64;
                 for (at = regions[shard][slot_region].at;
                      at < regions[shard][slot_region].at + regions[shard][slot_region].size - 16; at += 16)

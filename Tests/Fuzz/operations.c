@@ -1,7 +1,6 @@
-/* Programs of operations against a model that knows the right answers: two
- * handles on one directory, a clock that the program moves, orderly and other
- * ends, rebuilds. In a cache that has room for everything each answer is exact;
- * where it has not, an entry may be gone, and is otherwise exact. */
+/* Programs of operations against a model that knows the right answers: two handles on one directory, a clock that
+ * the program moves, orderly and other ends, rebuilds. In a cache that has room for everything each answer is exact;
+ * otherwise an entry may be missing, and is exact if present. */
 #include "fuzz.h"
 
 enum {
@@ -13,15 +12,15 @@ enum {
     least_large = (128 << 10) / 8
 };
 
-/* An entry as it must be, if it is there. */
+/* An entry as it must be, if it is present. */
 typedef struct {
     enum {
         absent,
         present,
-        maybe, /* or evicted meanwhile (design.md, "Eviction"); inputs without world.evicts do without, but for case 12 */
-        ghost /* not there, but its record may be, for a rebuild to find (recovery.md, "A rebuild") */
+        maybe, /* or evicted (design.md, "Eviction"); inputs without world.evicts do without, except case 12 */
+        residual /* absent, but its record may be left, for a rebuild to find (recovery.md, "A rebuild") */
     } where;
-    uint32_t serial; /* what its value follows from */
+    uint32_t serial; /* its value follows from this */
     size_t size, meta_size;
     bool is_counter, pinned;
     int64_t number;
@@ -35,9 +34,8 @@ static struct {
     int64_t max_age, stale; /* of the cache */
     uint64_t last_version;
     uint32_t serial;
-    bool evicts, has_pinned; /* ever: a pinned entry takes room until it is met, also when it is gone */
-    bool
-        unmended; /* a shard is marked as being changed: whoever locks it next rebuilds it, and what is gone may be back */
+    bool evicts, has_pinned; /* ever: a pinned entry takes room until it is found, also when it is dead */
+    bool unmended; /* a shard is marked as being changed: the next lock rebuilds it, and missing entries may be back */
     shale_cache *handles[handle_count];
     shale_options options;
     uint64_t capacity;
@@ -68,14 +66,14 @@ static int64_t later(int64_t from, int64_t by) {
     return by == SHALE_NEVER || from == SHALE_NEVER ? SHALE_NEVER : from + by;
 }
 
-enum state { gone, stale, fresh };
+enum state { dead, stale, fresh };
 static enum state state_of(const entry *e) {
     if (e->where == absent)
-        return gone;
+        return dead;
     if (e->expires == SHALE_NEVER || clock_value < e->expires)
         return fresh;
     int64_t kept = later(e->expires, e->stale);
-    return e->stale > 0 && (kept == SHALE_NEVER || clock_value < kept) ? stale : gone;
+    return e->stale > 0 && (kept == SHALE_NEVER || clock_value < kept) ? stale : dead;
 }
 
 static const int64_t ages[] = {
@@ -90,18 +88,18 @@ static void keep(entry *e, int64_t period) {
     e->stale = period == SHALE_NONE ? 0 : period;
 }
 
-/* What an entry is that may have been there, and is not. */
+/* The state of an entry that may have been present, and is missing. */
 static int missed(void) {
-    return world.unmended ? maybe : ghost;
+    return world.unmended ? maybe : residual;
 }
 
-/* A look at an entry that may be there. Where it is not, it was evicted (design.md, "Eviction"), or displaced by
- * entries that came back; and what was seen to be gone stays so until a rebuild (recovery.md, "A power cut"). */
-static bool may_be_gone(const entry *e) {
-    return e->where == ghost || (e->where == maybe && excused(0, "evicted, or displaced"));
+/* A read of an entry that may be present. If it is not, it was evicted (design.md, "Eviction"), or displaced by
+ * entries that came back; an entry once found missing stays so until a rebuild (recovery.md, "A power failure"). */
+static bool may_be_missing(const entry *e) {
+    return e->where == residual || (e->where == maybe && tolerated(0, "evicted, or displaced"));
 }
 
-/* Whatever the cache may drop for space it may have dropped by now. */
+/* The cache may have evicted by now any entry that it may evict. */
 static void doubt(void) {
     for (int i = 0; i < key_count; i++)
         if (world.entries[i].where == present && !world.entries[i].pinned)
@@ -131,16 +129,16 @@ static void check_value(unsigned key, shale_status status, uint32_t flags, const
     bool visible = state == fresh || (state == stale && flags & SHALE_GET_STALE);
     count_look();
     if (status == SHALE_MISS) {
-        EXPECT(!visible || may_be_gone(e));
+        EXPECT(!visible || may_be_missing(e));
         EXPECT(value->size == 0 && value->meta_size == 0);
         if (e->where == maybe && visible)
             e->where = missed();
         return;
     }
     EXPECT(status == SHALE_OK || status == SHALE_STALE);
-    EXPECT(visible && e->where != ghost);
+    EXPECT(visible && e->where != residual);
     EXPECT((status == SHALE_OK) == (state == fresh));
-    /* Mending may need its place for what comes back. And of what came back, SHALE_GET_INFO has seen no parts. */
+    /* A rebuild may need its place for entries that come back. And of those, SHALE_GET_INFO has checked no parts. */
     e->where = world.unmended || (flags & SHALE_GET_INFO && e->where == maybe && e->size > least_large) ? maybe
                                                                                                         : present;
     EXPECT(value->size == e->size && value->meta_size == e->meta_size);
@@ -204,7 +202,7 @@ static void walk(shale_cache *cache, uint32_t flags) {
     while ((status = shale_cursor_next(cursor, flags, &name, &value)) != SHALE_END) {
         int key = key_number(&name);
         if (key < 0)
-            FAIL("the cursor gives a key that nobody has set");
+            FAIL("the cursor returns a key that was never set");
         check_value((unsigned)key, status, flags, &value);
         if (seen[key])
             FAIL("key %d came twice, and nothing has moved", key);
@@ -214,7 +212,7 @@ static void walk(shale_cache *cache, uint32_t flags) {
         entry *e = &world.entries[key];
         enum state state = state_of(e);
         if (!seen[key] && (state == fresh || (state == stale && flags & SHALE_GET_STALE))) {
-            EXPECT(may_be_gone(e));
+            EXPECT(may_be_missing(e));
             if (e->where == maybe)
                 e->where = missed();
         }
@@ -238,14 +236,14 @@ static bool is_full(unsigned key, shale_status status) {
     if (status != SHALE_E_FULL)
         return false;
     EXPECT(world.evicts && world.has_pinned);
-    return excused(1, "full of pinned entries");
+    return tolerated(1, "full of pinned entries");
 }
 
 static void set(shale_cache *cache, const command *c, unsigned key) {
     static uint8_t bytes[most_value];
     char name[256];
     entry *e = &world.entries[key], next = {.where = present};
-    /* Where all has to fit, few are large. */
+    /* If everything has to fit, few are large. */
     const size_t most[] = {10, 500, world.evicts || key < large_keys ? 20001 : 2001,
                            world.evicts ? (size_t)world.capacity / 4 + 2 : 2001};
     next.size = (c->d >> 2) % most[c->d & 3];
@@ -285,12 +283,12 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     keep(&next, options.stale_ms);
     before_write();
     enum state state = state_of(e);
-    /* What it is for a condition if the entry is there; the same as gone if it is not. */
+    /* The condition's result if the entry is present; the same as for a dead one if it is not. */
     bool holds_there = condition == SHALE_SET_IF_ABSENT    ? state != fresh
                        : condition == SHALE_SET_IF_PRESENT ? state == fresh
-                       : condition == SHALE_SET_IF_VERSION ? state != gone && options.version == e->version
+                       : condition == SHALE_SET_IF_VERSION ? state != dead && options.version == e->version
                                                            : true;
-    bool holds_gone = condition == 0 || condition == SHALE_SET_IF_ABSENT;
+    bool holds_absent = condition == 0 || condition == SHALE_SET_IF_ABSENT;
     size_t size = name_of(key, name);
     shale_status status = shale_set(cache, name, size, bytes, next.size, &options);
     if (is_full(key, status))
@@ -304,17 +302,17 @@ static void set(shale_cache *cache, const command *c, unsigned key) {
     switch (e->where) {
     case present: EXPECT(holds == holds_there); break;
     case maybe:
-        EXPECT(holds == holds_there || holds == holds_gone);
-        if (holds_there != holds_gone)
-            e->where = holds == holds_there || !may_be_gone(e) ? present : missed();
+        EXPECT(holds == holds_there || holds == holds_absent);
+        if (holds_there != holds_absent)
+            e->where = holds == holds_there || !may_be_missing(e) ? present : missed();
         break;
-    default: EXPECT(holds == holds_gone);
+    default: EXPECT(holds == holds_absent);
     }
     if (!holds)
         return;
     *e = next;
     new_version(key, version);
-    if (state_of(e) == gone)
+    if (state_of(e) == dead)
         e->where = absent;
 }
 
@@ -330,7 +328,7 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
     bool overflows = __builtin_add_overflow(initial, delta, &sum);
     if (state_of(e) == fresh && (e->where == present || e->where == maybe)) {
         int64_t next = 0;
-        /* A value of 8 bytes counts, whoever has set it. */
+        /* A value of 8 bytes is a counter, also if a set stored it. */
         int64_t before = e->number;
         if (!e->is_counter && e->size == 8) {
             fill(expected, e->serial, 8);
@@ -347,7 +345,7 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
             }
             return;
         }
-        EXPECT(e->where == maybe && may_be_gone(e));
+        EXPECT(e->where == maybe && may_be_missing(e));
     }
     EXPECT(status == (overflows ? SHALE_E_INVALID : SHALE_OK));
     if (overflows)
@@ -360,14 +358,14 @@ static void increment(shale_cache *cache, const command *c, unsigned key) {
         *e = next;
     }
 versioned:
-    { /* increment does not say which version it gave */
+    { /* increment does not return its version */
         shale_value value = SHALE_VALUE_INIT;
         status = shale_get(cache, name, size, SHALE_GET_STALE | SHALE_GET_PEEK, &value);
         if (status >= 0 && status != SHALE_MISS)
             new_version(key, value.version);
         else
-            EXPECT(state_of(e) == gone);
-        if (state_of(e) == gone)
+            EXPECT(state_of(e) == dead);
+        if (state_of(e) == dead)
             e->where = absent;
         shale_value_free(&value);
     }
@@ -382,10 +380,10 @@ static void remove_key(shale_cache *cache, const command *c, unsigned key) {
     shale_status status = shale_remove(cache, name, size, version);
     if (is_full(key, status))
         return;
-    bool is_there = state_of(e) != gone && (e->where == present || e->where == maybe);
+    bool is_there = state_of(e) != dead && (e->where == present || e->where == maybe);
     bool agrees = version == 0 || version == e->version;
     if (status == SHALE_MISS) {
-        EXPECT(!is_there || may_be_gone(e));
+        EXPECT(!is_there || may_be_missing(e));
         if (version == 0)
             e->where = absent;
         else if (e->where == maybe && is_there)
@@ -406,9 +404,9 @@ static void touch(shale_cache *cache, const command *c, unsigned key) {
     shale_status status = shale_touch(cache, name, size, max_age);
     if (is_full(key, status))
         return;
-    bool is_there = state_of(e) != gone && (e->where == present || e->where == maybe);
+    bool is_there = state_of(e) != dead && (e->where == present || e->where == maybe);
     if (status == SHALE_MISS) {
-        EXPECT(!is_there || may_be_gone(e));
+        EXPECT(!is_there || may_be_missing(e));
         if (is_there)
             e->where = missed();
         return;
@@ -416,7 +414,7 @@ static void touch(shale_cache *cache, const command *c, unsigned key) {
     EXPECT(status == SHALE_OK && is_there);
     e->where = present;
     age(e, max_age);
-    if (state_of(e) == gone)
+    if (state_of(e) == dead)
         e->where = absent;
 }
 
@@ -452,15 +450,15 @@ static void close_handle(unsigned which) {
     world.handles[which] = NULL;
 }
 
-/* What had been evicted may be there again after a rebuild. */
+/* Evicted entries may be present again after a rebuild. */
 static void rebuilt(void) {
     for (int i = 0; i < key_count; i++)
-        if (world.entries[i].where == ghost)
+        if (world.entries[i].where == residual)
             world.entries[i].where = maybe;
-    before_write(); /* what came back may have taken the place of others */
+    before_write(); /* returned entries may have displaced others */
 }
 
-/* Documentation/format.md */
+/* format.md */
 enum { index_head = 3 * 4096, shard_state = 192, shard_head_offset = 264, shard_begun_offset = 312 };
 
 static void reopen(const command *c) {
@@ -516,7 +514,7 @@ static void check_sums(shale_cache *cache) {
     if (!world.evicts) {
         unsigned there = 0;
         for (int i = 0; i < key_count; i++)
-            there += world.entries[i].where == present && state_of(&world.entries[i]) != gone;
+            there += world.entries[i].where == present && state_of(&world.entries[i]) != dead;
         ASSERT(stats.entries >= there);
     }
 }
@@ -562,7 +560,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         case 8: touch(cache, &c, key); break;
         case 9: increment(cache, &c, key); break;
         case 10: invalidate(cache, &c); break;
-        case 11: /* less often than it would be by its share */
+        case 11: /* less often than by its share */
             if (c.b % 4)
                 break;
             ASSERT(shale_clear(cache) == SHALE_OK);

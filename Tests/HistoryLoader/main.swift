@@ -1,10 +1,11 @@
-// The Swift half of test_fence_history_swift.py: a process that changes some keys of a cache and reads them all, by `Cache`,
-// beside processes that do the same in Python. What is true of each key is a number in a shared file that only grows.
+// The Swift half of test_fence_history_swift.py: a process that changes some keys of a cache and reads all of them with
+// `Cache`, next to Python processes that do the same. The true value of each key is a number in a shared file that only
+// grows.
 //
 //     HistoryLoader DIRECTORY FILE FIRST PROCESSES SEED
 //
-// It writes the keys FIRST, FIRST + PROCESSES, … Prints its reads, the loads that were not stored as something had happened
-// meanwhile, and how many reads gave what was older than a change that had returned when they began.
+// Writes the keys FIRST, FIRST + PROCESSES, … Prints the number of reads, of loads that were not stored because of a
+// change, and of reads that returned an older value than a change that had returned before they began.
 
 import Foundation
 import Shale
@@ -18,8 +19,8 @@ let arguments = CommandLine.arguments
 let first = Int(arguments[3])!, processes = Int(arguments[4])!, seed = UInt64(arguments[5])!
 let keys = 8, least = 30
 
-/// Words of the file: the truth of each key, the last change of each that has returned, and the clears of each process.
-/// (Single words, as the processor stores them.)
+/// The words of the file: each key's true value, its last change that has returned, and the clears of each process.
+/// (Loads and stores of single words are atomic.)
 struct Shared: @unchecked Sendable {
     private let words: UnsafeMutablePointer<Int64>
     init(_ path: String) {
@@ -31,7 +32,7 @@ struct Shared: @unchecked Sendable {
     @inline(never) func setTruth(_ key: Int, _ number: Int64) { words[key] = number }
     @inline(never) func noted(_ key: Int) -> Int64 { words[keys + key] }
     @inline(never) func setNoted(_ key: Int, _ number: Int64) { words[keys + key] = number }
-    /// 0: one has begun; 1: it has returned.
+    /// Counts the clears that have begun (0) and returned (1).
     @inline(never) func countClear(_ which: Int) { words[2 * keys + 2 * first + which] += 1 }
 }
 
@@ -54,7 +55,7 @@ let cache = try Cache<String, String>(at: arguments[1], maxAge: .seconds(10), st
 let reads = Atomic(0), wrong = Mutex<[String]>([])
 let begin = ContinuousClock.now
 
-/// Not before there was something to see.
+/// Runs until there were enough conflicts.
 @Sendable func isGoing() -> Bool {
     let passed = ContinuousClock.now - begin
     return passed < .seconds(2.5) || cache.statistics.conflicts < least && passed < .seconds(50)

@@ -1,5 +1,5 @@
-/* Growth: an entry moves within the table, to a free slot and back, while a reader looks for it. What is there throughout
- * is no miss, unless the reader knows that something has moved and looks again.
+/* Growth: an entry moves within the table, to a free slot and back, while a reader looks for it. An entry that is
+ * present throughout is no miss, unless the reader knows that an entry has moved and looks again.
  *
  * code: Sources/ShaleCore/Index/TableMoves.swift: func announceMove()
  * code: Sources/ShaleCore/Index/TableMoves.swift: header.release(Field.moves, header[Field.moves] &+ 1)

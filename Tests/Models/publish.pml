@@ -1,4 +1,4 @@
-/* Publish: whoever sees a new entry's slot sees its second word and the whole record.
+/* Publish: a reader that sees a new entry's slot sees its second word and the whole record.
  *
  * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word1)
  * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word0)

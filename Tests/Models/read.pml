@@ -1,5 +1,5 @@
-/* Read: a frame gets its next segment while a reader is at an old record there. What it accepts is the record of the
- * slot that it saw.
+/* Read: a frame gets its next segment while a reader is at an old record there. The reader only accepts the
+ * record of the slot that it saw.
  *
  * code: Sources/ShaleCore/Log/Append.swift: numberWord(frame).release(0, newNumber)
  * code: Sources/ShaleCore/Log/Append.swift: shim_fence_release()

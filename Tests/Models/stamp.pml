@@ -20,7 +20,7 @@ active proctype writer() {
 active proctype reader() {
     byte expected;
     expected = word1;
-#ifdef WEAK_CAS /* a store in the place of the compare-and-swap */
+#ifdef WEAK_CAS /* a store instead of the compare-and-swap */
     word1 = expected + 10;
 #else
     atomic {
@@ -33,7 +33,7 @@ active proctype reader() {
     finished++
 }
 
-active proctype judge() {
+active proctype check() {
     finished == 2;
     assert(word1 == 2 || word1 == 12)
 }

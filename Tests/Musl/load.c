@@ -1,4 +1,4 @@
-/* Loads the library at run time, from a thread too, as Python does.
+/* Loads the library at run time, as Python does, and calls it from two threads.
  *
  *     load LIBRARY DIRECTORY */
 #include <shale.h>
@@ -20,8 +20,8 @@ static void *function(void *library, const char *name) {
 
 static void *library;
 
-/* The last error is each thread's own. */
-static void *beside(void *unused) {
+/* Each thread has its own last error. */
+static void *other_thread(void *unused) {
     (void)unused;
     const char *(*last_error)(void);
     *(void **)&last_error = function(library, "shale_last_error");
@@ -49,7 +49,7 @@ int main(int count, char **arguments) {
     shale_cache *cache;
     CHECK(open("/dev/null/cache", &options, &cache) < 0 && strlen(last_error()) > 0);
     pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, beside, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    CHECK(pthread_create(&thread, NULL, other_thread, NULL) == 0 && pthread_join(thread, NULL) == 0);
 
     CHECK(open(arguments[2], &options, &cache) == SHALE_OK);
     CHECK(set(cache, "key", 3, "value", 5, NULL) == SHALE_OK);

@@ -11,7 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-# What the builds and the tests read.
+# Files that the builds and the tests read.
 COPIED = [
     "CMakeLists.txt",
     "CMake",
@@ -23,6 +23,7 @@ COPIED = [
     "Scripts",
     "Tests",
     "Bindings",
+    "Examples",
     "Benchmarks",
     "Documentation",
 ]
@@ -49,10 +50,10 @@ class Mutant:
     replace: str
     test: str
     slow: bool = False  # built by itself
-    survives: str = ""  # why no test notices it, where none is known to
+    survives: str = ""  # why no test notices it, if none is known to
 
     def edit(self, text: str) -> tuple[int, int, str]:
-        """Where the text that goes begins and ends, and what comes there: without what stays the same around it."""
+        """Begin and end of the replaced text, and its replacement, without equal text around it."""
         start = text.index(self.find)
         before = common(self.find, self.replace)
         after = common(self.find[before:][::-1], self.replace[before:][::-1])
@@ -61,7 +62,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Body:
-    """A function's body: what is between its braces."""
+    """A function's body: the text between its braces."""
 
     start: int
     end: int
@@ -71,7 +72,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Generated:
-    """What differs from the sources, the number of each mutant in it, and that of its function's switch."""
+    """The files that differ from the sources, the number of each mutant, and that of its function's switch."""
 
     files: Mapping[str, str]
     numbers: Mapping[str, int]
@@ -83,7 +84,7 @@ def load() -> list[Mutant]:
 
 
 def common(one: str, other: str) -> int:
-    """How many characters are the same at the beginning."""
+    """The length of the common prefix."""
     return next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
@@ -93,7 +94,7 @@ def code(text: str) -> str:
 
 
 def matching(blanked: str, opening: int) -> int:
-    """Where the brace that opens there is closed."""
+    """The position of the closing brace."""
     depth = 0
     for brace in re.compile(r"[{}]").finditer(blanked, opening):
         depth += 1 if brace.group() == "{" else -1
@@ -103,7 +104,7 @@ def matching(blanked: str, opening: int) -> int:
 
 
 def opening_brace(blanked: str, start: int) -> int | None:
-    """Where the body of what is declared there begins: not all declarations have one."""
+    """The beginning of the declaration's body, if it has one."""
     depth = 0
     for mark in re.compile(r"[()\[\]{}=]|->|\n(?=\s*(?:\n|func|var|let|case|init)\b)").finditer(blanked, start):
         match mark.group():
@@ -141,7 +142,7 @@ def find_body(mutant: Mutant, text: str) -> Body | None:
 
 
 def statements(body: Body, text: str) -> str:
-    """What a case of the switch holds. A body that is an expression alone says `return`: there it is not the result."""
+    """A case of the switch. A body that is only an expression gets a `return`, as it is not the result there."""
     blanked = code(text)
     first = re.search(r"\S", blanked)
     if first is None:
@@ -166,7 +167,7 @@ def switch(body: Body, text: str, number: int, mutants: list[tuple[int, Mutant]]
 
 
 def generate(mutants: list[Mutant], left_out: set[str]) -> Generated:
-    """The copy's files with all mutants but the slow ones and those left out. Numbers stay the same without them."""
+    """The copy's files with all mutants but the slow and the omitted ones. Their numbers are not reused."""
     groups: dict[tuple[str, int], tuple[Body, list[tuple[int, Mutant]]]] = {}
     texts = {file: (ROOT / file).read_text() for file in {m.file for m in mutants} if (ROOT / file).is_file()}
     for number, mutant in enumerate(mutants, 1):
@@ -205,7 +206,7 @@ def package() -> dict[str, str]:
 
 
 def named_at(text: str, line: int) -> str | None:
-    """The mutant whose copy of a body is in that line of a generated file."""
+    """The mutant whose body contains that line of a generated file."""
     for each in reversed(text.splitlines()[:line]):
         if found := re.fullmatch(r"case \d+: // (\S+)", each):
             return found[1]
@@ -215,7 +216,7 @@ def named_at(text: str, line: int) -> str | None:
 
 
 def lay_out(folder: Path, changed: Mapping[str, str]) -> None:
-    """A copy of the sources. Files that are as they should be keep their times, so that builds do nothing anew."""
+    """A copy of the sources. Files that are up to date keep their times, so that builds do not repeat work."""
     wanted = {
         str(path.relative_to(ROOT))
         for name in COPIED

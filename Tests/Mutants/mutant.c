@@ -1,6 +1,6 @@
-/* SHALE_MUTANT=n chooses a mutant, in this process and in those that it starts. SHALE_MUTANT_REACHED names a file,
- * made beforehand, whose n-th byte becomes 1 when the n-th switch is reached. It is mapped, so that a process that is
- * killed loses nothing, and by the system calls themselves, as tests put functions of their own in the place of libc's. */
+/* SHALE_MUTANT=n chooses a mutant, in this process and in those that it starts. SHALE_MUTANT_REACHED names an
+ * existing file, whose n-th byte becomes 1 when the n-th switch is reached. It is mapped, so that a killed process
+ * loses nothing, and by system calls without libc, as tests replace functions of libc. */
 #define _GNU_SOURCE
 #include "platform.h"
 

@@ -4,7 +4,7 @@
 #define SHALE_MUTANT_H
 
 extern int shim_mutant_chosen;              /* 0: none */
-extern unsigned char *shim_mutant_switches; /* a byte for each switch, where it is to be noted which ones are reached */
+extern unsigned char *shim_mutant_switches; /* a byte for each switch, if reached switches are to be recorded */
 
 static inline int shim_mutant(int place) {
     if (shim_mutant_switches)

@@ -15,8 +15,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "Scripts"))
 from session import end_session
 
 TICK = 1 / os.sysconf("SC_CLK_TCK")
-INTERVAL = 0.25  # seconds between two looks
-WALL = 1800.0  # seconds: what lasts longer is not decided
+INTERVAL = 0.25  # seconds between two checks
+WALL = 1800.0  # seconds: longer runs are not decided
 WATCHDOG = "watchdog: the test hangs"  # Tests/C/support/check.h, by the wall clock
 
 stopping = threading.Event()  # ends all tests
@@ -31,7 +31,7 @@ class Limits:
 @dataclass(frozen=True)
 class Ended:
     status: int
-    reason: str  # why it was ended: "" where it ended by itself
+    reason: str  # why it was ended: "" if it ended by itself
     processor: float
     idle: float
     output: str
@@ -86,7 +86,7 @@ def run(command: Sequence[str], folder: Path, environment: Mapping[str, str], sa
             before, (ticks, is_busy) = ticks, look(process.pid)
             now = time.monotonic()
             if ticks == before and not is_busy:
-                idle += min(now - looked, 2 * INTERVAL)  # more was not seen, and may be the machine's
+                idle += min(now - looked, 2 * INTERVAL)  # no more was seen, and the cause may be the machine
             looked = now
             if ticks * TICK > limits.processor:
                 reason = "processor time"

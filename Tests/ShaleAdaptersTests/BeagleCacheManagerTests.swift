@@ -50,12 +50,12 @@ struct BeagleCacheManagerTests {
         let manager = try manager(), a = reference("a")
         manager.addToCache(a)
         #expect(manager.diskManager.getReference(for: "a") == a)
-        // As another process would.
+        // Like another process.
         try diskManager().clear()
         #expect(manager.getReference(identifiedBy: "a") == a)
     }
 
-    @Test("B3 getReference asks memory, then disk, and keeps what it found there in memory")
+    @Test("B3 getReference reads from memory, then from disk, and keeps the result in memory")
     func memoryThenDisk() throws {
         let manager = try manager(memory: 1), inMemory = reference("a", "memory"), onDisk = reference("a", "disk")
         manager.addToCache(inMemory)
@@ -69,7 +69,7 @@ struct BeagleCacheManagerTests {
     }
 
     @Test(
-        "B4 Both tiers drop the least recently used beyond their capacity, through 2,000 random steps; with capacity 0 a tier keeps nothing",
+        "B4 Both tiers evict the least recently used beyond their capacity, in 2,000 random steps; capacity 0 keeps nothing",
         arguments: [0, 1, 2, 5, 40], [true, false])
     func leastRecentlyUsed(capacity: Int, inMemory: Bool) throws {
         let manager = try inMemory ? manager(memory: capacity, disk: 0) : manager(memory: 0, disk: capacity)
@@ -91,7 +91,7 @@ struct BeagleCacheManagerTests {
         #expect(manager.diskManager.numberOfReferences() == (inMemory ? 0 : capacity))
     }
 
-    @Test("B5 Memory 2, disk 0: of 1 and 2, of which 1 was read since, 3 replaces 2")
+    @Test("B5 Memory 2, disk 0: after inserting 1 and 2 and reading 1, 3 replaces 2")
     func memoryOnly() throws {
         let manager = try manager(memory: 2, disk: 0), one = reference("1"), three = reference("3")
         manager.addToCache(one)
@@ -104,7 +104,7 @@ struct BeagleCacheManagerTests {
     }
 
     @Test(
-        "B6 The same identifier replaces data and hash, and nothing else leaves for it",
+        "B6 The same identifier replaces data and hash, and evicts nothing",
         arguments: [(15, 3), (3, 0), (0, 3)])
     func replacing(memory: Int, disk: Int) throws {
         let manager = try manager(memory: memory, disk: disk)
@@ -135,7 +135,7 @@ struct BeagleCacheManagerTests {
                     }
                 }
             }
-            // In many pieces, and one reference all the same.
+            // In many pieces, but one reference.
             disk.update(reference("large", String(repeating: "large", count: 1_000_000)))
             #expect(disk.numberOfReferences() == capacity)
             #expect(disk.getReference(for: "large")?.data.count == 5_000_000)
@@ -150,7 +150,7 @@ struct BeagleCacheManagerTests {
         }
     }
 
-    @Test("B7 The disk tier keeps one order, and one limit, however large it is")
+    @Test("B7 The disk tier has one order and one limit at every size")
     func oneShard() throws {
         do { _ = try diskManager(1_000_000) }
         #expect(try Store(at: directory.url.path).statistics().shards == 1)
@@ -169,7 +169,7 @@ struct BeagleCacheManagerTests {
         }
     }
 
-    @Test("What the disk manager removes is gone for the manager: the least recently used, and all")
+    @Test("The disk manager also removes from the manager's memory: the least recently used, and all")
     func removedFromBoth() throws {
         let manager = try manager()
         for identifier in ["a", "b", "é"] { manager.addToCache(reference(identifier)) }
@@ -190,13 +190,13 @@ struct BeagleCacheManagerTests {
         #expect(memoryOnly.getReference(identifiedBy: "a") == nil)
     }
 
-    @Test("B1 a capacity on disk that is left out is 150 in a new directory, and leaves an existing one as it is")
+    @Test("B1 an omitted capacity on disk is 150 in a new directory, and unchanged in an existing one")
     func defaultCapacity() throws {
         let directory = BeagleSupport.TemporaryDirectory()
         for capacity in [400, 20] {
             let large = try CacheManager(at: directory.url, config: .init(diskMaximumCapacity: capacity))
             for i in 0..<capacity { large.addToCache(reference("\(i)")) }
-            // Beside it, and after it.
+            // While another manager has it open, and after that.
             let beside = try CacheManager(at: directory.url)
             beside.addToCache(reference("0"))
             #expect(beside.diskManager.numberOfReferences() == capacity)
@@ -210,7 +210,7 @@ struct BeagleCacheManagerTests {
         #expect(fresh.diskManager.numberOfReferences() == 150)
     }
 
-    @Test("A manager in memory alone needs no directory")
+    @Test("A manager in memory needs no directory")
     func memoryAlone() throws {
         let manager = try CacheManager.inMemory(memoryMaximumCapacity: 2, cacheMaxAge: 5, now: clock.now)
         for i in 0..<3 { manager.addToCache(reference("\(i)")) }
@@ -219,7 +219,7 @@ struct BeagleCacheManagerTests {
         #expect(throws: ShaleError.self) { try CacheManager.inMemory(memoryMaximumCapacity: -1) }
     }
 
-    @Test("Any identifier will do, the empty one too")
+    @Test("Any identifier works, also the empty one")
     func emptyIdentifier() throws {
         let directory = BeagleSupport.TemporaryDirectory()
         let disk = try CacheManager(
@@ -243,7 +243,7 @@ struct BeagleCacheManagerTests {
         #expect(manager.getReference(identifiedBy: "a")?.data.startIndex == 0)
     }
 
-    @Test("What was read or stored before something was removed does not come to memory after it")
+    @Test("A reference that was read or stored before a removal is not kept in memory after it")
     func removedMeanwhile() {
         let memory = ReferenceMemory(capacity: 2)
         for remove in [{ memory.removeAll() }, { memory.remove("a") }, { memory.remove("b") }] {
@@ -261,7 +261,7 @@ struct BeagleCacheManagerTests {
         }
     }
 
-    @Test("Storing a reference stamps its time of creation")
+    @Test("Storing a reference sets its time of creation")
     func stamp() throws {
         let manager = try manager(), old = reference("a", maxAge: 60)
         clock.advance(seconds: 1000)
@@ -278,7 +278,7 @@ struct BeagleCacheManagerTests {
         #expect(manager.getReference(identifiedBy: "b")?.timeOfCreation == clock.date - 1)
     }
 
-    @Test("Identifiers that are equal are one", arguments: [0, 15])
+    @Test("Equal identifiers are the same", arguments: [0, 15])
     func equalIdentifiers(memory: Int) throws {
         let manager = try manager(memory: memory)
         manager.addToCache(reference("é", "old"))
@@ -311,7 +311,7 @@ struct BeagleCacheManagerTests {
         #expect(seen.all == [reference("a")])
     }
 
-    @Test("B9 A read counts as use, in both tiers, and does not make a reference younger", arguments: [0, 2])
+    @Test("B9 A read counts as a use in both tiers, and does not change a reference's age", arguments: [0, 2])
     func reading(memory: Int) throws {
         let manager = try manager(memory: memory, disk: 2), a = reference("a", maxAge: 60)
         manager.addToCache(a)
@@ -333,7 +333,7 @@ struct BeagleCacheManagerTests {
     }
 
     @Test(
-        "B10 isValid is true exactly while timeOfCreation + maxAge is to come; an own maxAge beats the default; 0 is never valid"
+        "B10 isValid is true until timeOfCreation + maxAge; its own maxAge overrides the default; 0 is never valid"
     )
     func isValid() throws {
         let manager = try manager(maxAge: 100)
@@ -461,9 +461,9 @@ struct BeagleCacheManagerTests {
         #expect(disk.numberOfReferences() == 0)
     }
 
-    // MARK: Beside the list
+    // MARK: Further behaviour
 
-    @Test("however many threads add one identifier, both tiers end with the same reference")
+    @Test("after many threads add one identifier, both tiers have the same reference")
     func oneOrder() async throws {
         let manager = try manager()
         for round in 0..<20 {
@@ -474,11 +474,11 @@ struct BeagleCacheManagerTests {
         }
     }
 
-    @Test("what cannot be opened is an error that names it")
+    @Test("a directory that cannot be opened is an error that names it")
     func opening() throws {
         let web = try #require(URL(string: "https://example.org/cache"))
         let error = try #require(throws: ShaleError.self) { try CacheManager(at: web) }
-        #expect(error.code == .invalid && error.message.contains("https://example.org/cache is no file URL"))
+        #expect(error.code == .invalid && error.message.contains("https://example.org/cache is not a file URL"))
 
         try FileManager.default.createDirectory(at: directory.url, withIntermediateDirectories: true)
         let file = directory.url.appendingPathComponent("file")
@@ -487,7 +487,7 @@ struct BeagleCacheManagerTests {
         #expect(occupied.message.contains(file.path))
     }
 
-    @Test("what cannot be stored is reported, and the reference that was there before stays on disk")
+    @Test("a reference that cannot be stored is reported, and the previous one stays on disk")
     func failing() throws {
         let errors = BeagleSupport.Record<ShaleError>()
         let isLost = BeagleSupport.Record<Bool>(), clock = clock
@@ -506,7 +506,7 @@ struct BeagleCacheManagerTests {
         #expect(disk.numberOfReferences() == 1)
     }
 
-    @Test("what somebody else wrote into the store is no reference")
+    @Test("an entry of another writer is not a reference")
     func foreign() throws {
         let store = try Store(at: directory.url.path, options: .init(maxEntries: 150))
         try store.set("value", for: "a")
@@ -518,7 +518,7 @@ struct BeagleCacheManagerTests {
     }
 }
 
-// As in "Gerenciar Cache" of Beagle's documentation, steps 1 and 3.
+// From "Gerenciar Cache" of Beagle's documentation, steps 1 and 3.
 public protocol CacheManagerProtocol {
     func addToCache(_ reference: CacheReference)
     func getReference(identifiedBy id: String) -> CacheReference?

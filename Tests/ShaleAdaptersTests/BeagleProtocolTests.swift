@@ -4,7 +4,7 @@ import ShaleAdapters
 import Synchronization
 import Testing
 
-/// What an application declares itself, of what a view client is by itself.
+/// Protocols that an application declares and a view client satisfies.
 private protocol Screens: Sendable {
     func fetch(
         url: String, additionalData: HttpAdditionalData?,
@@ -16,7 +16,7 @@ extension ViewClient: Screens where Component == String {}
 
 @Suite("Beagle: the view client's protocol", .timeLimit(.minutes(5)))
 struct BeagleProtocolTests {
-    /// A test's client: the first fetch of a URL waits until it is cancelled.
+    /// A client for tests: the first fetch of a URL waits until it is cancelled.
     private final class Mock: ViewClientProtocol {
         struct Token: RequestToken {
             let completion: @Sendable (Result<String, ViewRequest.Error>) -> Void
@@ -36,7 +36,7 @@ struct BeagleProtocolTests {
         func prefetch(url: String, additionalData: HttpAdditionalData?) {}
     }
 
-    @Test("a client of one's own needs the completion alone")
+    @Test("a custom client only has to implement fetch with a completion")
     func mock() async throws {
         let mock = Mock(), client: any ViewClientProtocol<String> = mock
         #expect(try await client.fetch(url: "/home") == "home")
@@ -47,7 +47,7 @@ struct BeagleProtocolTests {
         await #expect(throws: (any Error).self) { try await task.value }
     }
 
-    @Test("a view client is one, and what an application declares of it")
+    @Test("a view client satisfies the protocol, and those of an application")
     func conforms() async throws {
         let cache = try Cache<ViewKey, String>.inMemory()
         try cache.insert("stored", for: ViewKey(url: "/home"))

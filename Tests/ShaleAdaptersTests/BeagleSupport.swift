@@ -2,7 +2,7 @@ import Foundation
 import Synchronization
 import ShaleAdapters
 
-/// What the tests of Beagle's types share.
+/// Support for the tests of Beagle's types.
 enum BeagleSupport {
     /// A directory that goes with its last reference.
     final class TemporaryDirectory: Sendable {
@@ -18,25 +18,25 @@ enum BeagleSupport {
         var now: @Sendable () -> Date { { self.date } }
     }
 
-    /// What was told to it, in order.
+    /// The recorded values, in order.
     final class Record<Element: Sendable>: Sendable {
         private let elements = Mutex<[Element]>([])
         func add(_ element: Element) { elements.withLock { $0.append(element) } }
         var all: [Element] { elements.withLock { $0 } }
     }
 
-    /// Opens once, for the one task that waits for it.
+    /// Opens once, for one waiting task.
     struct Gate: Sendable {
         private let opening = AsyncStream.makeStream(of: Void.self)
         func open() { opening.continuation.finish() }
-        /// Ends with an error in a task that is cancelled.
+        /// Throws in a cancelled task.
         func wait() async throws {
             for await _ in opening.stream {}
             try Task.checkCancellation()
         }
     }
 
-    /// A network whose answers are given by a function, each in a task that its token cancels.
+    /// A network whose responses come from a function, each in a task that its token cancels.
     final class Network: NetworkClientProtocol {
         struct Token: RequestToken {
             let task: Task<Void, Never>
@@ -46,7 +46,7 @@ enum BeagleSupport {
         private let answer: @Sendable (ViewRequest) async throws -> NetworkResponse
         init(_ answer: @escaping @Sendable (ViewRequest) async throws -> NetworkResponse) { self.answer = answer }
 
-        /// Those that were begun.
+        /// The requests that have begun.
         var requests: [ViewRequest] { record.all }
 
         func executeRequest(

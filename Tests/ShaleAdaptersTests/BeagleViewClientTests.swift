@@ -29,7 +29,7 @@ struct BeagleViewClientTests {
         NetworkResponse(data: try JSONEncoder().encode(Screen(title: title)), headers: headers)
     }
 
-    /// A network that numbers its answers from 1.
+    /// A network that numbers its responses from 1.
     private func counting(headers: [String: String] = [:]) -> Network {
         let count = BeagleSupport.Record<Void>()
         return Network { _ in
@@ -38,7 +38,7 @@ struct BeagleViewClientTests {
         }
     }
 
-    /// What a fetch with a completion ends with, and whether there was a token.
+    /// The result of a fetch with a completion, and whether there was a token.
     private func fetch(_ client: ViewClient<Screen>, _ url: String, additionalData: HttpAdditionalData? = nil)
         async throws -> (result: Fetched, hasToken: Bool)
     {
@@ -59,7 +59,7 @@ struct BeagleViewClientTests {
         #expect(try results.all.map { try $0.get() } == [Screen(title: "stored")])
         #expect(try await client.fetch(url: url) == Screen(title: "stored"))
         #expect(network.requests.isEmpty)
-        // Not even a URL has to be made.
+        // Does not build a URL.
         let alone = ViewClient(cache: client.cache, networkClient: nil)
         #expect(try await alone.fetch(url: url) == Screen(title: "stored"))
     }
@@ -80,7 +80,7 @@ struct BeagleViewClientTests {
         #expect(network.requests.count == 2)
     }
 
-    @Test("V2 The token cancels: the completion is told so, the request is cancelled, nothing is stored")
+    @Test("V2 The token cancels: the completion gets the error, the request is cancelled, nothing is stored")
     func cancelling() async throws {
         let never = BeagleSupport.Gate(), asked = BeagleSupport.Gate(), cancelled = BeagleSupport.Gate(),
             completed = BeagleSupport.Gate()
@@ -114,7 +114,7 @@ struct BeagleViewClientTests {
         #expect(try await client.cache.allKeys() == [])
     }
 
-    @Test("V2 A network client that answers twice, or not after a cancellation, harms nobody")
+    @Test("V2 A network client that responds twice, or not after a cancellation, does no harm")
     func badClient() async throws {
         struct Twice: NetworkClientProtocol {
             let answers: [NetworkResponse]
@@ -136,12 +136,12 @@ struct BeagleViewClientTests {
         while shared.statistics.loads == 0 { await Task.yield() }
         waiting.cancel()
         await #expect(throws: CancellationError.self) { try await waiting.value }
-        // The same loads, so that this one waits for the end of the cancelled one.
+        // In the same cache object, so that this load waits for the end of the cancelled one.
         let next = ViewClient(cache: shared, networkClient: Twice(answers: [try response("next")]))
         #expect(try await next.fetch(url: address) == Screen(title: "next"))
     }
 
-    @Test("V3 prefetch stores successes only; later fetches are served from it, each of them")
+    @Test("V3 prefetch stores only successes; all later fetches are served from the cache")
     func prefetch() async throws {
         let isOnline = BeagleSupport.Record<Bool>()
         let network = Network { _ in
@@ -168,7 +168,7 @@ struct BeagleViewClientTests {
         #expect(network.requests.count == requests)
     }
 
-    @Test("V3 prefetch makes its request although the component is fresh, and replaces it")
+    @Test("V3 prefetch makes a request even if the component is fresh, and replaces it")
     func prefetchOfFresh() async throws {
         let network = counting()
         let client = try client(network)
@@ -197,7 +197,7 @@ struct BeagleViewClientTests {
             completed.open()
         }
         #expect(token != nil)
-        // Its going leaves the request to the others.
+        // Its cancellation does not cancel the request of the others.
         let impatient = Task { try await client.fetch(url: url) }
         impatient.cancel()
         await #expect(throws: CancellationError.self) { try await impatient.value }
@@ -268,7 +268,7 @@ struct BeagleViewClientTests {
     func notConfigured() async throws {
         let network = counting()
         let noClient = try client(nil), noBase = ViewClient(cache: try cache(), networkClient: network)
-        for (client, cause) in [(noClient, "has no network client"), (noBase, #"no URL can be made of "/home""#)] {
+        for (client, cause) in [(noClient, "has no network client"), (noBase, #""/home" is not a valid URL"#)] {
             let results = BeagleSupport.Record<Fetched>()
             #expect(client.fetch(url: url) { results.add($0) } == nil)
             let error = try #require(throws: ViewRequest.Error.self) { try results.all.first?.get() }
@@ -284,7 +284,7 @@ struct BeagleViewClientTests {
     }
 
     @Test(
-        "V6 networkError: the network client's, or a status that is no success; decoding: what is no component. None is cached",
+        "V6 networkError: client error or unexpected status; decoding: invalid component. None is cached",
         arguments: [
             .failure(Offline()), .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 500)),
             .success(NetworkResponse(data: Data(#"{"title":"oops"}"#.utf8), statusCode: 304)),
@@ -317,7 +317,7 @@ struct BeagleViewClientTests {
         #expect(try await client.fetch(url: url) == Screen(title: "well"))
     }
 
-    @Test("V6 A component that the cache cannot take is served all the same")
+    @Test("V6 A component that the cache cannot store is still served")
     func cacheFailure() async throws {
         let network = counting()
         let client = try client(network)
@@ -326,7 +326,7 @@ struct BeagleViewClientTests {
         #expect(try await fetch(client, url, additionalData: large).result.get() == Screen(title: "2"))
     }
 
-    @Test("V4 A fresh component is loaded anew before its age is over, where the cache says so")
+    @Test("V4 With refreshAhead a fresh component is reloaded before it is stale")
     func refreshAhead() async throws {
         let network = Network { [clock] _ in
             clock.advance(seconds: 1)
@@ -342,7 +342,7 @@ struct BeagleViewClientTests {
         #expect(network.requests.count == 2)
     }
 
-    @Test("V7 A stale component's hash is sent; \"not modified\" serves what is stored, and renews its age")
+    @Test("V7 A stale component's hash is sent; \"not modified\" serves the stored component, and renews its age")
     func validating() async throws {
         let network = Network { request in
             if request.additionalData?.headers["beagle-hash"] == "v1" {
@@ -373,7 +373,7 @@ struct BeagleViewClientTests {
     }
 
     @Test(
-        "V7 A stale component that was modified is replaced, with its hash; the age is the answer's, or else the cache's"
+        "V7 A modified stale component is replaced with its hash; the response or the cache sets the max age"
     )
     func modified() async throws {
         let hashes = BeagleSupport.Record<String?>()
@@ -390,7 +390,7 @@ struct BeagleViewClientTests {
         #expect(try client.cache.entry(for: ViewKey(url: url))?.expiresAt == clock.date + 60)
         clock.advance(seconds: 60)
         #expect(try await client.fetch(url: url) == Screen(title: "2"))
-        // Of age 0: asked for again at once.
+        // Max age 0: requested again at once.
         #expect(try await client.fetch(url: url) == Screen(title: "3"))
         #expect(hashes.all == [nil, "1", "2"])
         let entry = try #require(try client.cache.entry(for: ViewKey(url: url)))
@@ -414,7 +414,7 @@ struct BeagleViewClientTests {
         #expect(network.requests.last?.additionalData == HttpAdditionalData(headers: ["beagle-hash": "v1"]))
     }
 
-    @Test("the URL builder puts paths behind the base, and takes absolute URLs as they are")
+    @Test("the URL builder appends paths to the base, and accepts absolute URLs")
     func urlBuilder() {
         let builder = UrlBuilder(baseUrl: URL(string: "https://example.org/app/"))
         for (path, address) in [

@@ -15,7 +15,7 @@ struct RxCacheActionsTests {
             at: directory.url, maxMBPersistenceCache: 4, useExpiredDataIfLoaderNotAvailable: useExpired, now: clock.now)
     }
 
-    /// What the actions make of a stored list; it must be what is stored then, too.
+    /// The result of actions on a stored list; checks that it is stored.
     private func ids(_ list: [Int], _ actions: (Actions<Mock>) -> Actions<Mock>) async throws -> [Int] {
         let cache = try open(), provider = Provider()
         try await cache.put(list, provider)
@@ -24,7 +24,7 @@ struct RxCacheActionsTests {
         return result
     }
 
-    @Test("R24 actions are lazy until asked for their result, which is saved")
+    @Test("R24 actions are lazy until result(), which saves")
     func lazy() async throws {
         let cache = try open(), provider = Provider(), seen = Mutex<[Int]>([])
         try await cache.put([1, 2], provider)
@@ -39,11 +39,11 @@ struct RxCacheActionsTests {
         #expect(seen.withLock { $0 } == [0, 1, 2])
         #expect(await cache.ids(provider) == [0, 1])
         #expect(await (try open()).ids(provider) == [0, 1])
-        // Asked again, they run again.
+        // A second result() runs them again.
         #expect(try await actions.result().map(\.id) == [0, 0, 1])
     }
 
-    @Test("R24 an action leaves the actions that it was asked of alone")
+    @Test("R24 an action does not change the actions that it is called on")
     func values() async throws {
         let cache = try open(), base = Actions<Mock>.with(Provider(), in: cache).evictAll().addLast(Mock(id: 1))
         let longer = base.addLast(Mock(id: 2))
@@ -162,7 +162,7 @@ struct RxCacheActionsTests {
             try await Actions<Mock>.with(Provider("other"), in: cache).addLast(Mock(id: 1)).result() == [Mock(id: 1)])
     }
 
-    @Test("R29 an expired record is no record, unless expired data may be used", arguments: [false, true])
+    @Test("R29 an expired record counts as none, unless expired data may be used", arguments: [false, true])
     func expired(useExpired: Bool) async throws {
         let cache = try open(useExpired: useExpired), provider = Provider(seconds: 10)
         try await cache.put([1], provider)
@@ -170,12 +170,12 @@ struct RxCacheActionsTests {
         #expect(
             try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result().map(\.id)
                 == (useExpired ? [1, 2] : [2]))
-        // What is stored is new.
+        // The stored record is new.
         clock.advance(9)
         #expect(await cache.ids(provider) == (useExpired ? [1, 2] : [2]))
     }
 
-    @Test("R30 saving by actions leaves siblings as they were, whatever the provider evicts")
+    @Test("R30 saving by actions does not change siblings, also if the provider evicts")
     func siblings() async throws {
         let siblings = [
             Provider(), Provider(key: "1"), Provider(group: ("1", "a")), Provider(group: ("1", "b")),
@@ -200,7 +200,7 @@ struct RxCacheActionsTests {
         }
     }
 
-    @Test("R30 saving by actions leaves expirable as it was")
+    @Test("R30 saving by actions does not change expirable")
     func expirable() async throws {
         let cache = try ProviderCache(at: directory.url, maxMBPersistenceCache: 1)
         let pinned = Provider("getPinned", isExpirable: false), ordinary = Provider("getOrdinary")
@@ -226,7 +226,8 @@ struct RxCacheActionsTests {
         #expect(try await cache.cache(loader, provider: Provider()) == Mock(id: 1, active: true))
     }
 
-    /// A thread for each step of each task: they run at the same time, however busy other tests keep the shared ones.
+    /// Runs each job on a thread of its own, so that jobs are concurrent even if other tests keep the shared threads
+    /// busy.
     final class Threads: TaskExecutor {
         func enqueue(_ job: consuming ExecutorJob) {
             let job = UnownedJob(job)
@@ -234,14 +235,14 @@ struct RxCacheActionsTests {
         }
     }
 
-    @Test("No action is lost, however many tasks ask for results")
+    @Test("Concurrent results lose no action")
     func concurrent() async throws {
         let cache = try open(), threads = Threads()
         try await withThrowingTaskGroup(of: Void.self) { group in
             for id in 0..<50 {
                 let actions = Actions<Mock>.with(Provider(), in: cache).add(
                     { position, count in
-                        // Time for another to come between reading and saving.
+                        // Time for another task between reading and saving.
                         if position == count { usleep(1000) }
                         return position == count
                     }, candidate: Mock(id: id))
@@ -252,7 +253,7 @@ struct RxCacheActionsTests {
         #expect(await cache.ids(Provider())?.sorted() == Array(0..<50))
     }
 
-    @Test("Actions may use the cache, and are applied again to what somebody else stored meanwhile")
+    @Test("Actions may use the cache, and are applied again to a record that another caller has stored since")
     func reentrant() async throws {
         let cache = try open(), other = try open()
         try await cache.put([1], Provider())
@@ -260,7 +261,7 @@ struct RxCacheActionsTests {
         let result = try await Actions<Mock>.with(Provider(), in: cache).update(
             { _ in true },
             replace: { mock in
-                // Through another object, as another process would.
+                // Through another object, like another process.
                 if calls.withLock({
                     $0 += 1
                     return $0
@@ -274,7 +275,7 @@ struct RxCacheActionsTests {
         #expect(await other.ids(Provider()) == [11, 2])
     }
 
-    @Test("R14 an expired read removes the record that it found, not one that was stored since")
+    @Test("R14 a read removes the expired record that it found, not one that was stored since")
     func expiredVersion() async throws {
         struct Late: CacheProvider {
             let cache: ProviderCache

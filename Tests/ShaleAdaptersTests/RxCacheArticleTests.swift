@@ -3,7 +3,7 @@ import ShaleAdapters
 import Synchronization
 import Testing
 
-/// What Documentation/coming-from-rxcache.md shows, as it shows it.
+/// What Documentation/migrating/rxcache.md shows, as it shows it.
 @Suite("RxCache: the article", .timeLimit(.minutes(10)))
 struct RxCacheArticleTests {
     struct Mock: Codable, Sendable, Equatable {

@@ -8,7 +8,7 @@ enum RxCacheSupport {
         let url = FileManager.default.temporaryDirectory.appendingPathComponent("shale-rxcache-\(UUID().uuidString)")
         deinit { try? FileManager.default.removeItem(at: url) }
 
-        /// What its files occupy.
+        /// The size of its files on disk.
         var bytes: Int {
             get throws {
                 try FileManager.default.contentsOfDirectory(atPath: url.path).reduce(0) { sum, name in
@@ -33,7 +33,7 @@ enum RxCacheSupport {
 
     struct Offline: Error {}
 
-    /// A provider that is what it is told to be.
+    /// A configurable provider.
     struct Provider: CacheProvider {
         var providerKey = "getMocks"
         var lifeCache: LifeCache?
@@ -63,7 +63,7 @@ enum RxCacheSupport {
         }
     }
 
-    /// Where data comes from: counts how often it was asked, and may be out of reach.
+    /// An origin that counts its calls, and may be unavailable.
     final class Origin: Sendable {
         private struct State {
             var calls = 0
@@ -71,7 +71,7 @@ enum RxCacheSupport {
         }
         private let state: Mutex<State>
 
-        /// Nil: out of reach.
+        /// Nil: unavailable.
         init(_ ids: [Int]?) { state = Mutex(State(mocks: ids?.map { Mock(id: $0) })) }
 
         var calls: Int { state.withLock { $0.calls } }
@@ -85,7 +85,7 @@ enum RxCacheSupport {
         }
     }
 
-    /// Text that hardly compresses, the same for the same seed.
+    /// Text that hardly compresses, determined by the seed.
     static func noise(_ bytes: Int, seed: Int) -> String {
         var state = UInt64(seed) &* 0x9E37_79B9_7F4A_7C15 | 1
         var text = ""
@@ -102,13 +102,13 @@ enum RxCacheSupport {
 extension ProviderCache {
     typealias Support = RxCacheSupport
 
-    /// Stores a record, in the place of one that is there.
+    /// Stores a record, replacing an existing one.
     func put(_ ids: [Int], _ provider: Support.Provider) async throws {
         try await Actions<Support.Mock>.with(provider, in: self).evictAll().addAllLast(ids.map { Support.Mock(id: $0) })
             .result()
     }
 
-    /// The identifiers in a record; nil where there is none that may be served.
+    /// The identifiers in a record; nil if there is none that may be served.
     func ids(_ provider: Support.Provider) async -> [Int]? {
         try? await cache(Support.Origin(nil).mocks, provider: provider).map(\.id)
     }

@@ -39,10 +39,10 @@ struct RxCacheTests {
             memoryEntries: memoryEntries, now: clock.now)
     }
 
-    /// What the disk holds, expired or not.
+    /// The records on disk, expired or not.
     private func recordsOnDisk() throws -> UInt64 { try Store(at: directory.url.path).statistics().entries }
 
-    // MARK: Asking
+    // MARK: Requests
 
     @Test("R1 nothing runs before the result is awaited")
     func lazy() async throws {
@@ -58,7 +58,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "what was loaded before all was evicted is not stored, whether or not the load evicts",
+        "a record that was loaded before evictAll is not stored, whether or not the load evicts",
         arguments: [false, true])
     func evictedMeanwhile(evicts: Bool) async throws {
         let cache = try open(), other = try open()
@@ -97,7 +97,7 @@ struct RxCacheTests {
     @Test("R3 a record's key is provider, dynamic key, group")
     func keys() async throws {
         let cache = try open()
-        // Parts whose joined text would be the same.
+        // Parts whose concatenation would be the same.
         let providers = [
             Provider("a"), Provider("ab"), Provider("a", key: ""), Provider("a", key: "b"), Provider("a", key: "bc"),
             Provider("ab", key: "c"),
@@ -106,7 +106,7 @@ struct RxCacheTests {
         ]
         for (id, provider) in providers.enumerated() { try await cache.put([id], provider) }
         for (id, provider) in providers.enumerated() { #expect(await cache.ids(provider) == [id]) }
-        // The group's key goes before the other.
+        // The group's key has precedence.
         #expect(await cache.ids(Provider("a", key: "x", group: ("b", "c"))) == [7])
     }
 
@@ -126,9 +126,9 @@ struct RxCacheTests {
         #expect(origin.calls == 5)
     }
 
-    // MARK: Evicting
+    // MARK: Eviction
 
-    /// Records of two providers, of which one's name begins with the other's, with keys and groups.
+    /// Records with keys and groups of two providers, one of whose names is a prefix of the other.
     private let siblings = [
         Provider("get"), Provider("get", key: "1"), Provider("get", key: "2"), Provider("get", group: ("1", "a")),
         Provider("get", group: ("1", "b")),
@@ -136,7 +136,7 @@ struct RxCacheTests {
         Provider("getMore", group: ("1", "a")),
     ]
 
-    /// Which records are there after one of them has been loaded anew by a provider that evicts.
+    /// The records that remain after an evicting provider has loaded one of them.
     private func left(afterEvicting evict: EvictProvider, at place: Int, in cache: ProviderCache) async throws -> [Int]
     {
         for (id, provider) in siblings.enumerated() { try await cache.put([id], provider) }
@@ -178,7 +178,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "R7 evict: false is no evict",
+        "R7 evict: false does not evict",
         arguments: [
             EvictProvider(evict: false), EvictDynamicKey(evict: false), EvictDynamicKeyGroup(evict: false),
         ] as [EvictProvider])
@@ -187,7 +187,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "R8 a scope without its key is an error in the original's words, and the loader is not asked",
+        "R8 a scope without its key is an error with the original's message, and the loader is not called",
         arguments: [true, false])
     func scopes(isEvicting: Bool) async throws {
         let cache = try open(), origin = Origin([1])
@@ -208,7 +208,7 @@ struct RxCacheTests {
         #expect(await message(Provider(group: ("1", "a"), evict: EvictDynamicKey(evict: isEvicting))) == "no error")
     }
 
-    @Test("R9 evicting happens after the loader has answered, then the new data is saved")
+    @Test("R9 eviction follows the loader's return; then the new data is saved")
     func order() async throws {
         let cache = try open(), page1 = Provider(key: "1"), page2 = Provider(key: "2")
         try await cache.put([1], page1)
@@ -224,7 +224,7 @@ struct RxCacheTests {
         #expect(await cache.ids(page2) == nil)
     }
 
-    // MARK: Loaders that fail
+    // MARK: Failing loaders
 
     @Test("R10 loader error and no record: an error that names the provider")
     func noRecord() async throws {
@@ -261,7 +261,7 @@ struct RxCacheTests {
                     == Reply(source: source, cacheables: [Mock(id: 1)]))
         }
         #expect(origin.calls == 2)
-        // A loader that fails evicts nothing.
+        // A failed loader evicts nothing.
         #expect(await cache.ids(Provider(key: "2")) == [2])
     }
 
@@ -278,7 +278,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "R12 lifeCache counts in its unit",
+        "R12 lifeCache uses its unit",
         arguments: [
             (LifeCache(duration: 5, timeUnit: .seconds), 5.0), (LifeCache(duration: 1.5, timeUnit: .minutes), 90),
             (LifeCache(duration: 2, timeUnit: .hours), 7200),
@@ -304,18 +304,18 @@ struct RxCacheTests {
         try await cache.put([2], Provider(seconds: 5, key: "longer"))
         try await cache.put([3], Provider(seconds: 5, key: "for ever"))
         clock.advance(10)
-        // Stored for ever.
+        // Stored forever.
         #expect(await cache.ids(Provider(seconds: 11, key: "shorter")) == [1])
         #expect(await cache.ids(Provider(seconds: 10, key: "shorter")) == nil)
-        // Past what they were stored with.
+        // Past the age that they were stored with.
         #expect(await cache.ids(Provider(seconds: 11, key: "longer")) == [2])
         #expect(await cache.ids(Provider(key: "for ever")) == [3])
-        // From when it was stored, not from when it was read.
+        // Counted from storing, not from reading.
         clock.advance(1)
         #expect(await cache.ids(Provider(seconds: 11, key: "longer")) == nil)
     }
 
-    @Test("R14 an expired read removes the record, and no sibling")
+    @Test("R14 a read removes the expired record, and no sibling")
     func expiredRead() async throws {
         let cache = try open()
         for provider in siblings { try await cache.put([1], provider) }
@@ -355,7 +355,7 @@ struct RxCacheTests {
         guard case .loaderFailed(_, is Offline) = error else { return #expect(Bool(false), "\(error as Any)") }
     }
 
-    @Test("R16 expired, flag on: the loader is asked first, and expired data is returned only if it fails")
+    @Test("R16 expired, flag on: the loader is called first, and expired data is returned only if it fails")
     func expiredAndUsed() async throws {
         let provider = Provider(seconds: 10), origin = Origin([2]), unreachable = Origin(nil)
         var cache = try open(useExpired: true)
@@ -381,7 +381,7 @@ struct RxCacheTests {
 
     // MARK: Space
 
-    @Test("R17 expired records leave the disk: at their next read, and when the cache is opened")
+    @Test("R17 expired records are removed from disk: at their next read, and when the cache is opened")
     func expiredLeave() async throws {
         let cache = try open()
         for key in ["1", "2", "3"] { try await cache.put([1], Provider(seconds: 10, key: key)) }
@@ -391,7 +391,7 @@ struct RxCacheTests {
         #expect(try recordsOnDisk() == 5)
         #expect(await cache.ids(Provider(seconds: 10, key: "1")) == nil)
         #expect(try recordsOnDisk() == 4)
-        // They are what is served where the loader fails.
+        // They are served if the loader fails.
         _ = try open(useExpired: true)
         #expect(try recordsOnDisk() == 4)
         let again = try open()
@@ -421,7 +421,7 @@ struct RxCacheTests {
         let cache = try ProviderCache(at: directory.url, maxMBPersistenceCache: 100)
         #expect(try capacity() == 100 << 20)
         #expect(await cache.ids(Provider()) == [1])
-        // A default changes no cache that is there.
+        // The default does not change an existing cache.
         #expect(try await ProviderCache(at: directory.url.path).ids(Provider()) == [1])
         #expect(try capacity() == 100 << 20)
         let empty = RxCacheSupport.Directory()
@@ -430,7 +430,7 @@ struct RxCacheTests {
         #expect(try Store(at: empty.url.path).statistics().capacity == 300 << 20)
     }
 
-    @Test("a cache in memory is one that was asked for")
+    @Test("a cache in memory is only opened on request")
     func inMemory() async throws {
         let cache = try ProviderCache.inMemory(maxMBPersistenceCache: 4)
         try await cache.put([1], Provider())
@@ -438,7 +438,7 @@ struct RxCacheTests {
         #expect(throws: ShaleError.self) { try ProviderCache(at: "") }
     }
 
-    @Test("a loader that gives nil is a loader that is not available", arguments: [false, true])
+    @Test("a loader that returns nil is not available", arguments: [false, true])
     func loaderGivesNil(useExpired: Bool) async throws {
         let cache = try open(useExpired: useExpired)
         let nothing: @Sendable () async throws -> Int? = { nil }
@@ -460,21 +460,21 @@ struct RxCacheTests {
         let evicting = Provider("number", evict: EvictProvider(evict: true))
         let answer = try? await cache.cache(nothing, provider: evicting)
         #expect(answer == (useExpired ? .some(7) : .none))
-        // It evicts nothing.
+        // Evicts nothing.
         #expect(try await cache.cache(nothing, provider: Provider("number")) == 7)
-        // Within a list it is data.
+        // A nil within a list is data.
         let list: @Sendable () async throws -> [Int?] = { [nil, 1] }
         #expect(try await cache.cache(list, provider: Provider("list")) == [nil, 1])
     }
 
-    @Test("R18 a limit that is none is an error that names the place and the limit", arguments: [0, -1, .max])
+    @Test("R18 an invalid limit is an error that names the directory and the limit", arguments: [0, -1, .max])
     func badLimit(maxMB: Int) throws {
         let error = #expect(throws: ShaleError.self) { try open(maxMB: maxMB) }
         #expect(error?.code == .invalid)
         #expect("\(try #require(error))".hasPrefix("\(directory.url.path): maxMBPersistenceCache is \(maxMB)"))
     }
 
-    @Test("R19 near the limit expirable records leave, the least recently used first")
+    @Test("R19 near the limit expirable records are evicted, the least recently used first")
     func leastRecentlyUsed() async throws {
         let cache = try open(maxMB: 1, memoryEntries: 0)
         @Sendable func record(_ i: Int) -> Provider { Provider(seconds: i % 2 == 0 ? nil : 1000, key: String(i)) }
@@ -482,7 +482,7 @@ struct RxCacheTests {
         for i in 0..<100 {
             let text = RxCacheSupport.noise(20_000, seed: i)
             _ = try await cache.cache({ text }, provider: record(i))
-            // The first one is used again and again.
+            // The first one is used repeatedly.
             #expect(try await cache.cache(unreachable, provider: record(0)) == RxCacheSupport.noise(20_000, seed: 0))
         }
         var present: [Int] = []
@@ -505,7 +505,7 @@ struct RxCacheTests {
         await #expect(throws: ProviderCacheError.self) {
             try await cache.cache(unreachable, provider: Provider(key: "1"))
         }
-        // Being asked to go, and its age, apply to it as to any other.
+        // Removal and age apply to it as to any other record.
         #expect(try await cache.cache({ "new" }, provider: pinned.evicting(EvictProvider(evict: true))) == "new")
         clock.advance(10)
         #expect(await cache.ids(Provider("getPinned", seconds: 10)) == nil)
@@ -513,7 +513,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "R20 what finds no room beside pinned records is returned all the same",
+        "R20 a record without room because of pinned records is still returned",
         arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
     func full(evict: EvictProvider?) async throws {
         let cache = try open(maxMB: 1)
@@ -532,7 +532,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "R21 eviction at any scope reaches records that only the disk holds, also after a restart",
+        "R21 eviction in every scope includes records that are only on disk, also after a restart",
         arguments: [
             (EvictProvider(evict: true), [100, 6, 7, 8]), (EvictDynamicKey(evict: true), [0, 2, 100, 5, 6, 7, 8]),
             (EvictDynamicKeyGroup(evict: true), [0, 1, 2, 100, 4, 5, 6, 7, 8]),
@@ -566,7 +566,9 @@ struct RxCacheTests {
         init(_ text: String) { self.text = text }
     }
 
-    @Test("R22 values are copies: changing what was loaded or returned changes nothing stored", arguments: [0, 256])
+    @Test(
+        "R22 values are copies: changing a loaded or returned value does not change the stored one",
+        arguments: [0, 256])
     func copies(memoryEntries: Int) async throws {
         let cache = try open(memoryEntries: memoryEntries), box = Box("stored")
         func stored() async throws -> Box { try await cache.cache({ box }, provider: Provider()) }
@@ -611,7 +613,7 @@ struct RxCacheTests {
 
         #expect(await cache.ids(Provider("one")) == [1])
         #expect(try await cache.cache({ Mock(id: 5) }, provider: Provider("many")) == Mock(id: 3))
-        // An empty list is a list, and no single value.
+        // An empty list is not a single value.
         #expect(try await cache.cache({ [Mock]() }, provider: Provider("none")) == [])
         #expect(
             try await cache.cacheWithReply({ [Mock(id: 6)] }, provider: Provider("none"))
@@ -621,9 +623,9 @@ struct RxCacheTests {
                 == Reply(source: .cloud, cacheables: Mock(id: 6)))
     }
 
-    // MARK: What the store adds
+    // MARK: Further behaviour
 
-    @Test("However many miss a record, one of them loads")
+    @Test("Of many tasks that miss a record, one loads")
     func oneLoad() async throws {
         let cache = try open(), origin = Origin([1])
         try await withThrowingTaskGroup(of: [Mock].self) { group in
@@ -633,7 +635,7 @@ struct RxCacheTests {
         #expect(origin.calls == 1)
     }
 
-    @Test("A provider that evicts does not wait for another's loader, which would leave out what it evicts")
+    @Test("An evicting provider does not join another load, which would skip its eviction")
     func evictingLoadsItself() async throws {
         let cache = try open(), page = Provider(key: "1")
         let (begun, begin) = AsyncStream.makeStream(of: Void.self), (ended, end) = AsyncStream.makeStream(of: Void.self)
@@ -655,7 +657,7 @@ struct RxCacheTests {
     }
 
     @Test(
-        "A cancelled task gets a CancellationError, and not expired data",
+        "A cancelled task gets a CancellationError, not expired data",
         arguments: [nil, EvictProvider(evict: true)] as [EvictProvider?])
     func cancelled(evict: EvictProvider?) async throws {
         let cache = try open(useExpired: true), provider = Provider(seconds: 10, evict: evict)
@@ -685,7 +687,7 @@ struct RxCacheTests {
             try await cache.cacheWithReply(texts, provider: Provider()) == Reply(source: .memory, cacheables: ["text"]))
     }
 
-    @Test("Data that does not go through JSON is an error that names the provider, and evicts nothing")
+    @Test("Data that JSON cannot represent is an error that names the provider, and evicts nothing")
     func notCodable() async throws {
         struct Unencodable: Codable {
             func encode(to encoder: any Encoder) throws {
@@ -709,7 +711,7 @@ struct RxCacheTests {
         #expect(try recordsOnDisk() == 1)
     }
 
-    @Test("A URL that names no file is an error")
+    @Test("A URL that is not a file URL is an error")
     func noFile() throws {
         let url = try #require(URL(string: "https://example.org/cache"))
         #expect(throws: ShaleError.self) { try ProviderCache(at: url) }

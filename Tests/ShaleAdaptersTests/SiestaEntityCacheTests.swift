@@ -26,7 +26,7 @@ struct SiestaEntityCacheTests {
         #expect(cache.readEntity(forKey: url) == nil)
     }
 
-    @Test("E7 A new timestamp never brings back what somebody else has just replaced or removed")
+    @Test("E7 A new timestamp does not restore an entity that another caller has just replaced or removed")
     func timestampRace() async throws {
         let mine = try stories(directory.open()), theirs = try stories(directory.open()), url = url
         let (begun, beginning) = AsyncStream.makeStream(of: Void.self, bufferingPolicy: .bufferingNewest(1))
@@ -50,7 +50,7 @@ struct SiestaEntityCacheTests {
         }
     }
 
-    @Test("E8 After a removal, reads give nil until the next write, on other handles and after a restart too")
+    @Test("E8 After a removal, reads return nil until the next write, also on other handles and after a restart")
     func removal() throws {
         do {
             let cache = try stories(directory.open()), other = try stories(directory.open())
@@ -66,7 +66,7 @@ struct SiestaEntityCacheTests {
         #expect(cache.readEntity(forKey: url)?.content.title == "second")
     }
 
-    @Test("E8 After a removal, reads give nil in other processes until the next write")
+    @Test("E8 After a removal, reads in other processes return nil until the next write")
     func removalElsewhere() async throws {
         let path = directory.url.path
         let cache = try stories(directory.open())
@@ -153,7 +153,7 @@ struct SiestaEntityCacheTests {
         #expect(places.readEntity(forKey: .home)?.content.title == "home")
     }
 
-    @Test("E12 What cannot be encoded is skipped without an error; what was stored stays")
+    @Test("E12 Content that cannot be encoded is skipped without an error; the stored entity stays")
     func unencodable() throws {
         struct NotFinite: Error {}
         let failures = Mutex<[ShaleError]>([])

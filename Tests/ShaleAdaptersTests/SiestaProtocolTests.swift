@@ -5,9 +5,9 @@ import ShaleAdapters
 import Synchronization
 import Testing
 
-/// Siesta's protocols as its sources declare them.
+/// Siesta's protocols, as its sources declare them.
 enum SiestaSources {
-    /// As it was released.
+    /// The released one.
     protocol EntityCache {
         associatedtype Key
         func key(for resource: Resource) -> Key?
@@ -18,7 +18,7 @@ enum SiestaSources {
         var workQueue: DispatchQueue { get }
     }
 
-    /// As it became afterwards, with a type of content and errors.
+    /// The later one, with a content type and errors.
     protocol TypedEntityCache {
         associatedtype Key
         associatedtype ContentType
@@ -43,7 +43,7 @@ struct SiestaProtocolTests {
         try ShaleEntityCache(in: Store(at: nil, options: .init(capacity: 4 << 20)), named: "stories")
     }
 
-    @Test("Siesta's protocol is satisfied by an empty extension, and does what it says")
+    @Test("An empty extension satisfies Siesta's protocol, and works as documented")
     func released() throws {
         func exercise<Cache: SiestaSources.EntityCache>(_ cache: Cache) throws {
             let key = try #require(cache.key(for: resource))
@@ -62,7 +62,7 @@ struct SiestaProtocolTests {
         try exercise(cache())
     }
 
-    @Test("Siesta's later protocol, with a type of content, is as well")
+    @Test("An empty extension satisfies Siesta's later protocol, with a content type")
     func typed() throws {
         func exercise<Cache: SiestaSources.TypedEntityCache>(_ cache: Cache) throws where Cache.ContentType == Story {
             let key = try #require(cache.key(for: resource))
@@ -75,7 +75,7 @@ struct SiestaProtocolTests {
         try exercise(cache())
     }
 
-    @Test("E7 A cache of one's own gets a work queue and timestamps by default")
+    @Test("E7 A custom cache has a default work queue and default timestamps")
     func defaults() async throws {
         final class Dictionary: ShaleAdapters.EntityCache {
             private let entities = Mutex<[String: Entity<Story>]>([:])

@@ -20,7 +20,7 @@ struct SiestaResourceTests {
         Resource(url: url, cache: cache, expirationTime: 60, now: clock.now, loader: loader)
     }
 
-    @Test("E1 With a cache, what is stored arrives first, then what is loaded")
+    @Test("E1 With a cache, the stored entity arrives first, then the loaded one")
     func storedThenLoaded() async throws {
         stories.writeEntity(.story("stored", etag: "v1"), forKey: url)
         let resource = resource(stories) { stored in
@@ -58,7 +58,7 @@ struct SiestaResourceTests {
         }
         let screen = Screen()
         let showing = Task { await screen.show(resource, until: "loaded") }
-        // The cache is read by the first who observes.
+        // The first observer starts the read of the cache.
         while screen.titles.last != "stored" { await Task.yield() }
         _ = try? await resource.load()
         isOnline.withLock { $0 = true }
@@ -68,7 +68,7 @@ struct SiestaResourceTests {
             screen.titles == [nil, "stored", "stored", "stored", "Offline()", "stored", "loaded"], "\(screen.titles)")
     }
 
-    @Test("The sequence of events ends with the resource, and is forgotten with its reader")
+    @Test("The sequence of events ends with the resource, and is removed with its reader")
     func eventsEnd() async throws {
         var resource: Resource? = resource(nil) { _ in .newData(.story("loaded")) }
         var events = try #require(await resource?.events).makeAsyncIterator()
@@ -119,11 +119,11 @@ struct SiestaResourceTests {
         #expect(try await resource.loadIfNeeded().title == "newer")
         #expect(await resource.latestData?.title == "newer")
         #expect(recorder.events == ["observerAdded -", "newData(localOverride) newer"])
-        #expect(stories.readEntity(forKey: url) == nil, "what was stored may be wrong now")
+        #expect(stories.readEntity(forKey: url) == nil, "the stored entity may be wrong now")
     }
 
     @Test(
-        "E4 Asked once or many times at the same moment, the cache is read once, and a fresh hit means no load",
+        "E4 One or many concurrent requests: the cache is read once, and a fresh hit causes no load",
         arguments: [1, 3, 1000])
     func askedAtOnce(times: Int) async throws {
         stories.writeEntity(.story("stored"), forKey: url)
@@ -137,7 +137,7 @@ struct SiestaResourceTests {
         #expect(cache.called == ["readEntity"])
     }
 
-    @Test("E4 Asked once or many times at the same moment, a miss means one load", arguments: [1, 3, 1000])
+    @Test("E4 One or many concurrent requests: a miss causes one load", arguments: [1, 3, 1000])
     func missedAtOnce(times: Int) async throws {
         let cache = Watched(stories), loads = Mutex(0)
         let resource = resource(cache) { _ in
@@ -184,7 +184,7 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == nil)
     }
 
-    @Test("E6 An error leaves what is stored, and the data, as they are")
+    @Test("E6 An error changes neither the stored entity nor the data")
     func errorAfterData() async throws {
         stories.writeEntity(.story("stored"), forKey: url)
         let resource = resource(stories) { _ in throw SiestaSupport.Offline() }
@@ -194,7 +194,9 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored"))
     }
 
-    @Test("what was loaded before the stored entity was removed or replaced is not stored", arguments: [false, true])
+    @Test(
+        "an entity that was loaded before the stored one was removed or replaced is not stored",
+        arguments: [false, true])
     func changedMeanwhile(isReplaced: Bool) async throws {
         stories.writeEntity(.story("stored"), forKey: url)
         clock.advance(1000)
@@ -227,12 +229,12 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored", etag: "v1", timestamp: 2000))
     }
 
-    @Test("E7 \"Not modified\" gives no new timestamp to what has come meanwhile")
+    @Test("E7 \"Not modified\" does not update an entity that arrived during the load")
     func notModifiedMeanwhile() async throws {
         stories.writeEntity(.story("stored", etag: "v1", timestamp: 900), forKey: url)
         let overriding = resource(stories) { [stories, url] stored in
             #expect(stored?.etag == "v1")
-            // Somebody else, perhaps another process.
+            // Another caller, for example another process.
             stories.writeEntity(.story("theirs", etag: "v2", timestamp: 950), forKey: url)
             return .notModified
         }
@@ -254,7 +256,7 @@ struct SiestaResourceTests {
         #expect(stories.readEntity(forKey: url) == nil)
     }
 
-    @Test("E7 \"Not modified\" without anything stored is an error that says so")
+    @Test("E7 \"Not modified\" without a stored entity is an error that says so")
     func notModifiedNothing() async throws {
         let resource = resource(stories) { _ in .notModified }
         let error = await #expect(throws: ShaleError.self) { try await resource.load() }
@@ -275,7 +277,7 @@ struct SiestaResourceTests {
         #expect(cache.called == [])
     }
 
-    @Test("E8 A removal that comes while a write is under way comes after it")
+    @Test("E8 A removal during a write takes effect after it")
     func order() async throws {
         let cache = Watched(stories, holdingUp: "writeEntity")
         let resource = resource(cache) { _ in .newData(.story("loaded")) }
@@ -283,7 +285,7 @@ struct SiestaResourceTests {
         await cache.waitForCall()
         async let overridden: Void = resource.overrideLocalData(with: .story("local"))
         while await resource.latestData?.title != "local" { await Task.yield() }
-        // Long enough for a removal that would not wait.
+        // Long enough for a removal that does not wait.
         try await Task.sleep(for: .milliseconds(100))
         #expect(cache.called == ["readEntity", "writeEntity"])
         cache.letGo()
@@ -301,7 +303,7 @@ struct SiestaResourceTests {
         #expect(cache.called == ["readEntity"])
     }
 
-    @Test("invalidated data is loaded anew, without a cache as well")
+    @Test("invalidated data is loaded again, also without a cache")
     func invalidating() async throws {
         let loads = Mutex(0)
         let resource = resource(nil) { _ in .newData(.story("\(loads.withLock { $0 += 1; return $0 })")) }
@@ -324,7 +326,7 @@ struct SiestaResourceTests {
         #expect(states.withLock { $0 } == [false, true, false])
     }
 
-    @Test("an observer goes with its owner, or when it is removed")
+    @Test("an observer ends with its owner or its removal")
     func removingObservers() async throws {
         let resource = resource(nil) { _ in .newData(.story("loaded")) }
         let kept = SiestaSupport.Recorder(), removed = SiestaSupport.Recorder()

@@ -4,7 +4,7 @@ import Shale
 import ShaleAdapters
 import Synchronization
 
-/// What the tests of Siesta's part share.
+/// Support for the tests of Siesta's types.
 enum SiestaSupport {
     struct Story: Codable, Sendable, Equatable { var title: String }
     struct Offline: Error, Equatable {}
@@ -17,7 +17,7 @@ enum SiestaSupport {
         func open() throws -> Store { try Store(at: url.path, options: .init(capacity: 4 << 20)) }
     }
 
-    /// Seconds since the reference date, which pass when told to.
+    /// A clock that the test advances, in seconds since the reference date.
     final class Clock: Sendable {
         private let time = Mutex<TimeInterval>(1000)
         var seconds: TimeInterval { time.withLock { $0 } }
@@ -25,7 +25,8 @@ enum SiestaSupport {
         var now: @Sendable () -> Date { { Date(timeIntervalSinceReferenceDate: self.seconds) } }
     }
 
-    /// A cache in front of another one: notes calls, and holds those of one method up until told otherwise: reads when they have read.
+    /// A cache in front of another one. Records calls, and blocks those of one method until the test releases them;
+    /// reads block after reading.
     final class Watched<Key: Hashable & Codable & Sendable>: EntityCache {
         let cache: ShaleEntityCache<Key, Story>
         private let calls = Mutex<[String]>([])
@@ -38,10 +39,10 @@ enum SiestaSupport {
             heldUp = method
         }
 
-        /// Names of the methods that were called, in their order.
+        /// The names of the called methods, in order.
         var called: [String] { calls.withLock { $0 } }
         func letGo() { mayGo.signal() }
-        /// Returns when a call is held up.
+        /// Returns when a call is blocked.
         func waitForCall() async {
             await withCheckedContinuation { continuation in
                 DispatchQueue.global().async {
@@ -56,7 +57,7 @@ enum SiestaSupport {
             calls.withLock { $0.append(method) }
             guard method == heldUp else { return }
             isHeldUp.signal()
-            // Not for ever, so that a test that fails ends.
+            // Limited, so that a failing test ends.
             _ = mayGo.wait(timeout: .now() + 20)
         }
 
@@ -81,7 +82,7 @@ enum SiestaSupport {
         }
     }
 
-    /// An observer that writes down each event and the title that the resource had then.
+    /// An observer that records each event with the resource's title at that time.
     final class Recorder: Sendable {
         private let lines = Mutex<[String]>([])
         var events: [String] { lines.withLock { $0 } }

@@ -1,5 +1,5 @@
 import Testing
 
-/// One after the other: some of these interrupt readers by hooks that are the whole process's.
+/// One after the other: some of these interrupt readers by hooks of the whole process.
 @Suite("Core", .serialized)
 struct CoreTests {}

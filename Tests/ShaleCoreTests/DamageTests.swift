@@ -3,7 +3,7 @@ import Testing
 @testable import ShaleCore
 
 extension CoreTests {
-    /// What a rebuild must not believe, and must not forget, after damage to what was synced.
+    /// What a rebuild must not trust, and must not lose, after damage to what was synced.
     @Suite("Damage to what was synced")
     struct DamageTests {
         private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
@@ -21,7 +21,7 @@ extension CoreTests {
             try handle.write(contentsOf: Data(repeating: 0, count: count))
         }
 
-        /// New values survive two further rebuilds: the damage is not met again.
+        /// New values survive two further rebuilds: the damage is not found again.
         private func goesOn() throws {
             for round in 0..<2 {
                 let store = try open()
@@ -146,7 +146,7 @@ extension CoreTests {
             #expect(again.engine.ref.pointee.head[IndexHead.dictionaryLast] > last)
             try again.close()
             try removeIndex()
-            // Whatever comes back is what was stored.
+            // Every value that comes back is the one that was stored.
             let third = try open(8 << 20)
             var found = 0
             try third.forEach { key, _, value in

@@ -17,7 +17,7 @@ extension CoreTests {
             return try Store(at: directory, options: options)
         }
 
-        @Test("it is kept, and another one is refused", arguments: [Eviction.lru, .adaptive])
+        @Test("it is kept, and another one is refused", arguments: [Eviction.lru, .clock])
         func kept(policy: Eviction) throws {
             for chosen in [policy, nil, policy] {
                 let store = try open(chosen)
@@ -25,7 +25,7 @@ extension CoreTests {
                 try store.set("value", for: "key")
                 try store.close()
             }
-            let error = #expect(throws: ShaleError.self) { try self.open(policy == .lru ? .adaptive : .lru) }
+            let error = #expect(throws: ShaleError.self) { try self.open(policy == .lru ? .clock : .lru) }
             #expect(error?.code == .invalid)
             #expect(error?.message.contains("eviction policy") == true)
             let unchanged = try open(nil)
@@ -36,9 +36,9 @@ extension CoreTests {
         @Test("it is LRU where none is chosen")
         func standard() throws { #expect(try open(nil).statistics().eviction == .lru) }
 
-        @Test("what is used survives a scan of several capacities with the adaptive one alone")
+        @Test("what is used survives a scan of several capacities with the CLOCK one alone")
         func scan() throws {
-            for policy in [Eviction.lru, .adaptive] {
+            for policy in [Eviction.lru, .clock] {
                 var options = Store.Options(capacity: 8 << 20)
                 options.eviction = policy
                 options.compression = .none
@@ -48,11 +48,11 @@ extension CoreTests {
                 for key in used { try store.set(value, for: key) }
                 for _ in 0..<3 { for key in used { #expect(try store.value(for: key) == value) } }
                 for round in 0..<5 {
-                    // All that the store can hold, and more, with keys that nobody asks for again.
+                    // More than the store can hold, with keys that are never read again.
                     for i in 0..<8000 { try store.set(value, for: "\(round) \(i)") }
                     #expect(try store.statistics().entries < 8000)
                     let found = try used.count { try store.value(for: $0) == value }
-                    #expect(found == (policy == .adaptive ? used.count : 0))
+                    #expect(found == (policy == .clock ? used.count : 0))
                 }
             }
         }

@@ -3,7 +3,7 @@ import Testing
 
 #if DEBUG
 extension CoreTests {
-    /// Drives the engine through everything and looks at its invariants after every step.
+    /// Drives the engine through every operation and checks its invariants after every step.
     @Suite("Invariants of shard, log and index hold after every step")
     struct InvariantTests {
         @Test("small steps in small caches", arguments: [UInt64(1), 2, 3, 4])
@@ -43,7 +43,7 @@ extension CoreTests {
             }
         }
 
-        @Test("the order of use survives the stamps' being rebased, again and again")
+        @Test("the order of use survives the stamps' being renumbered, again and again")
         func rebase() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
             let shard = Shard(store.engine.ref, 0)
@@ -52,12 +52,12 @@ extension CoreTests {
                 // Use all in another order, let the stamps run out, and change something.
                 let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
-                shard.header[ShardHeader.Field.stamp] = Sizes.rebaseStampsAt + UInt64(round)
+                shard.header[ShardHeader.Field.stamp] = Sizes.renumberStampsAt + UInt64(round)
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
                 try store.set("w", for: "newest")
                 #expect(shard.header[ShardHeader.Field.stamp] < 1 << 35)
                 #expect(store.brokenInvariants() == [])
-                // The ten that were used first leave first; put back what the next round expects.
+                // The ten that were used first are evicted first; then they are set again for the next round.
                 #expect(try store.evict(10) == 10)
                 for (place, i) in order.enumerated() {
                     #expect((try store.entry(for: "key \(i)") == nil) == (place < 10), "round \(round), place \(place)")
@@ -92,7 +92,7 @@ extension CoreTests {
             for i in 0..<(2 * count) { try store.set("v", for: "\(run) \(i)") }
             for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
             shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
-            // As full as a table that shrinks never is, so that entries are displaced everywhere.
+            // Fuller than a shrinking table ever is, so that entries are displaced everywhere.
             while TableShape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
                 shard.table.begin(TableShape.Mode.shrinking)
                 while shard.table.shape.mode != TableShape.Mode.steady {

@@ -4,13 +4,13 @@ import Testing
 
 #if DEBUG
 extension CoreTests {
-    /// The races that a reader without a lock can lose, each forced at its very moment.
+    /// The races that a reader without a lock can lose, each forced at the critical moment.
     @Suite("Readers held at the worst moment")
     struct ReaderTrapTests {
         @Test("the log goes round twice between a reader's first and last check")
         func twoLaps() throws {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-            // Equal sizes, so that each lap's records fall onto the places of the last one's.
+            // Equal sizes, so that each lap's records land where those of the last one were.
             let size = 1000
             try store.set([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
             let before = Shard(store.engine.ref, 0).log.headNumber
@@ -53,7 +53,7 @@ extension CoreTests {
                 try store.set("v", for: "key \(i)")
                 i += 1
             }
-            // Each key is looked up while the pass goes on by a few buckets, or to its end.
+            // Each key is looked up while the pass advances by a few buckets, or to its end.
             for j in 0..<i {
                 ReadHook.beforeProbe {
                     shard.table.advance(j % 5 == 0 ? 1000 : 1) { _ in Issue.record("an entry found no place") }
@@ -71,12 +71,13 @@ extension CoreTests {
             for i in 0..<840 { try store.set("v", for: "key \(i)") }
             let order = try keys(of: store)
             try #require(order.count == 840 && table.shape.buckets == Table.leastBuckets)
-            // Close to the end, a step does not find its key any more and walks on. What is ahead of it has just gone up.
-            let gone = order.count - 5
+            // Close to the end, a step no longer finds its key and walks on. The entries ahead of it have just moved
+            // up.
+            let dead = order.count - 5
             func wait(_ gets: Int) {
                 ReadHook.beforeProbe {
                     if gets > 0 { return wait(gets - 1) }
-                    _ = try? store.remove(order[gone])
+                    _ = try? store.remove(order[dead])
                     var guests = 0
                     while table.shape.frontier == 0 || table.shape.frontier == Table.leastBuckets {
                         _ = try? store.set("v", for: "guest \(guests)")
@@ -85,10 +86,10 @@ extension CoreTests {
                     for i in 0..<guests { _ = try? store.remove("guest \(i)") }
                 }
             }
-            wait(gone)
+            wait(dead)
             let met = try keys(of: store)
             #expect(table.shape.mode == TableShape.Mode.growing)
-            #expect(Set(met) == Set(order).subtracting([order[gone]]))
+            #expect(Set(met) == Set(order).subtracting([order[dead]]))
         }
 
         @Test("the place of the entry that a walk has chosen is recycled, for another key as a rule, before it is read")
@@ -96,7 +97,7 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
             let names = (0..<8).map { "key \($0)" }
             let log = Shard(store.engine.ref, 0).log
-            // Equal sizes, so that each lap's records fall onto the places of the last one's; in an order that changes.
+            // Equal sizes, so that each lap's records land where those of the last one were; in a changing order.
             func replaceAll() {
                 let number = log.headNumber
                 var i = 0
@@ -111,7 +112,7 @@ extension CoreTests {
                 replaceAll()
                 ReadHook.beforeKey(skip(1))
             }
-            /// Not at the second look at the same entry, so that the walk goes on.
+            /// Not at the second look at the same entry, so that the walk continues.
             func skip(_ looks: Int) -> () -> Void {
                 { looks > 0 ? ReadHook.beforeKey(skip(looks - 1)) : trap() }
             }
@@ -194,7 +195,7 @@ extension CoreTests {
             if times < ShardReader.mostAttempts {
                 #expect(try store.value(for: "key") == value(times))
             } else {
-                // An answer, after so many attempts, which says what to do; the value is there.
+                // After so many attempts, an error that says what to do; the value exists.
                 let error = #expect(throws: ShaleError.self) { try store.value(for: "key") }
                 #expect(error?.code == .busy)
                 #expect(sets == ShardReader.mostAttempts)
@@ -211,7 +212,7 @@ extension CoreTests {
             try store.set(value, for: "key", uncompressed: true)
             let shard = Shard(store.engine.ref, 0)
             let number = shard.log.headNumber
-            // The cleaner moves the manifest and its parts, once round the log.
+            // The cleaner moves the manifest and its parts, once around the log.
             ReadHook.beforeParts {
                 var i = 0
                 while shard.log.headNumber < number + 2 * UInt64(shard.log.usableFrames) {
@@ -230,7 +231,7 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
             try store.set("old", for: "key", tags: ["tag"])
             try store.invalidate(tag: "tag")
-            // The slot is still there: invalidating costs nothing. Now the table fills and is emptied.
+            // The slot is still in use: invalidating costs nothing. Now the tag table fills and is emptied.
             ReadHook.beforeProbe { for i in 0..<500 { try? store.invalidate(tag: "other \(i)") } }
             #expect(try store.value(for: "key") == nil)
         }

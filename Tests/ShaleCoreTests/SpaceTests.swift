@@ -4,7 +4,7 @@ import Testing
 @testable import ShaleCore
 
 extension CoreTests {
-    /// The promise that `du` never exceeds the capacity rests on counting what is allocated.
+    /// `du` never exceeds the capacity, because everything allocated is counted.
     @Suite("Space on disk")
     struct SpaceTests {
         private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
@@ -38,11 +38,11 @@ extension CoreTests {
             let keys = capacity / (size + 100)
             for i in 0..<keys {
                 try store.set(value, for: "key \(i)", uncompressed: true)
-                // Reading makes the kernel read ahead, into what is not there yet.
+                // Reading makes the kernel read ahead, into space that is not allocated yet.
                 if i % 3 == 0 { _ = try store.value(for: "key \(i * 7919 % (i + 1))") }
                 guard i % (keys / 200) == 0 else { continue }
                 let surplus = onDisk(store) - counted(store)
-                try #require(surplus <= 32 << 10, "\(surplus) bytes that nobody counted after \(i) entries")
+                try #require(surplus <= 32 << 10, "\(surplus) uncounted bytes after \(i) entries")
             }
         }
 
@@ -56,7 +56,7 @@ extension CoreTests {
             let block = try configuration.newSuperblock(secret: 1, now: 0), geometry = Geometry(block)
             let largest = 1 << 44 - 4096
             #expect(geometry.dataSize <= largest && geometry.indexSize <= largest)
-            // And all that the capacity has room for can be in them.
+            // And they can hold all that the capacity has room for.
             #expect(geometry.framesPerShard >= Geometry.framesPerShard(block))
         }
 
@@ -76,13 +76,13 @@ extension CoreTests {
             #expect(shard.header[ShardHeader.Field.allocated] == allocated)
         }
 
-        @Test("a place that was taken over and is in preparation again is left to who prepares it now")
+        @Test("a frame that was taken over and is in preparation again is left to its new preparer")
         func preparedTwice() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             try store.set("value", for: "key")
             func prepareTwice(_ log: Log) throws {
                 let mine = try #require(log.beginPreparing())
-                // Another call could not wait; the place was free, and was given back.
+                // Another call could not wait; the frame was free, and was given back.
                 log.header.beginChange()
                 try log.provide(Log.reserve + 1)
                 log.giveBack(downTo: log.count)
@@ -95,14 +95,14 @@ extension CoreTests {
                 log.endPreparing(other, .done)
                 #expect(log.state(ofFrame: mine.frame) == .free)
             }
-            // (What holds the lock throws failures of the core alone.)
+            // (`locked` throws only failures of the core.)
             let result = try Shard(store.engine.ref, 0).locked { shard in Result { try prepareTwice(shard.log) } }
             try result.get()
         }
 
-        /// (The kernel's flag is looked at, as whether a large page comes about depends on its settings.)
+        /// (Checks the kernel's flag, as its settings decide whether a large page is created.)
         @Test(
-            "no page of the files' cache is larger than what is allocated at once",
+            "no page-cache page is larger than what is allocated at once",
             arguments: [(8 << 20, true), (256 << 20, false)])
         func smallPages(capacity: Int, hasSmallSegments: Bool) throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -135,7 +135,7 @@ extension CoreTests {
             #expect(pages.allSatisfy { shim_sys_is_resident($0) })
         }
 
-        /// Of the mapping of a file, at its end.
+        /// Whether the last mapping of a file reads ahead.
         private func readsAhead(_ file: String) throws -> Bool {
             let mappings = try #require(FileHandle(forReadingAtPath: "/proc/self/smaps"))
             defer { try? mappings.close() }

@@ -86,7 +86,7 @@ extension CoreTests {
             #expect(try store.verify().corruptRecords == 0)
         }
 
-        // A child holds the locks of every cache that is open, so no other test may run beside it: Scripts/test runs it alone.
+        // A child holds the locks of every open cache, so no other test may run beside it: Scripts/test runs it alone.
         @Test(
             "A forked child waits for no lock of a thread that it does not have",
             .enabled(
@@ -94,8 +94,8 @@ extension CoreTests {
         func fork() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
             try store.set("value", for: "key")
-            // Swift's runtime makes a generic type at its first use, under a lock that fork() copies as it is. What the
-            // child calls is called once before, so that the locks which it meets are the cache's alone.
+            // Swift's runtime creates a generic type at its first use, under a lock that fork() copies as it is. So the
+            // child's calls are made once before, and the only locks that the child meets are the cache's.
             let first = try Store(at: nil, options: .init(capacity: 4 << 20))
             #expect(Self.readsAndCloses(store, closing: first))
             let readers = Readers()
@@ -122,7 +122,7 @@ extension CoreTests {
             return isThere && (try? closed.close()) != nil
         }
 
-        /// The parent watches the time: an alarm of the child's would never come, as Dispatch's threads block signals.
+        /// The parent watches the time: an alarm in the child would never arrive, as Dispatch's threads block signals.
         private static func succeeds(_ child: pid_t, within seconds: Double) -> Bool {
             let end = Date(timeIntervalSinceNow: seconds)
             var status: Int32 = 0

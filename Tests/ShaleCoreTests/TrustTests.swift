@@ -3,7 +3,7 @@ import Testing
 @testable import ShaleCore
 
 extension CoreTests {
-    /// When an index may be believed.
+    /// When an index may be trusted.
     @Suite("Trust")
     struct TrustTests {
         private let directory = FileManager.default.temporaryDirectory.appendingPathComponent(
@@ -17,7 +17,7 @@ extension CoreTests {
             return try #require(try handle.read(upToCount: 8)).withUnsafeBytes { $0.loadUnaligned(as: UInt64.self) }
         }
 
-        /// As after a restart of the machine: the index names another boot.
+        /// As after a reboot: the index names another boot.
         private func reboot() throws {
             let handle = try FileHandle(forUpdating: URL(fileURLWithPath: "\(directory)/shale.index"))
             defer { try? handle.close() }
@@ -40,7 +40,7 @@ extension CoreTests {
             let again = try open()
             #expect(try again.statistics().rebuilds == 0)
             #expect(try again.value(for: "k") == Array("v".utf8))
-            // The mark goes before anything changes.
+            // The mark is cleared before anything changes.
             #expect(try word("shale.data", UInt64(Superblock.cleanMark)) == 0)
         }
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What tests use as key, value, meta or tag: bytes, or a string's UTF-8.
+/// A key, value, meta or tag in a test: bytes, or a string's UTF-8.
 public protocol Bytes: Sendable {
     var bytes: [UInt8] { get }
 }
@@ -13,9 +13,8 @@ extension Array: Bytes where Element == UInt8 {
     public var bytes: [UInt8] { self }
 }
 
-/// Bytes that may be many: compared as a whole and shown in short. (A failed
-/// comparison of arrays is explained element by element, which takes minutes
-/// for a value of a megabyte.)
+/// Many bytes: compared as a whole and shown abbreviated. (A failed comparison of arrays is explained element by
+/// element, which takes minutes for a value of a megabyte.)
 public struct Blob: Bytes, Hashable, CustomStringConvertible {
     public let bytes: [UInt8]
 
@@ -36,7 +35,7 @@ public struct Blob: Bytes, Hashable, CustomStringConvertible {
 }
 
 extension FixedWidthInteger {
-    /// The bytes of an integer, least significant first: what shale_increment reads and writes.
+    /// The bytes of an integer, least significant first, as shale_increment reads and writes them.
     public var littleEndianBytes: [UInt8] {
         withUnsafeBytes(of: littleEndian) { Array($0) }
     }
@@ -51,8 +50,7 @@ public func integer(_ value: some Bytes) -> Int64? {
     return Int64(bitPattern: result)
 }
 
-/// Whether two places hold the same bytes: memcmp, which unlike elementsEqual is
-/// quick in a debug build too.
+/// Whether two buffers hold the same bytes: memcmp, which unlike elementsEqual is quick in a debug build too.
 public func same(_ left: UnsafeRawBufferPointer, _ right: UnsafeRawBufferPointer) -> Bool {
     left.count == right.count && (left.isEmpty || memcmp(left.baseAddress!, right.baseAddress!, left.count) == 0)
 }

@@ -12,11 +12,11 @@ public struct CacheFiles: Sendable {
     /// Makes the next open rebuild everything from the data file.
     public func removeIndex() throws { try FileManager.default.removeItem(atPath: index) }
 
-    /// Allocated bytes of the directory and of all that is in it: what `du` says.
+    /// Allocated bytes of the directory and its files: what `du` says.
     public func diskUsage() throws -> Int {
         var total = try Self.allocated(directory)
         for name in try FileManager.default.contentsOfDirectory(atPath: directory) {
-            // A file may be replaced (the index) between the listing and the look at it.
+            // The index may be replaced between the listing and its stat.
             total += (try? Self.allocated("\(directory)/\(name)")) ?? 0
         }
         return total

@@ -1,6 +1,6 @@
 import CShale
 
-/// What a get or a cursor found, copied out of the library's buffer.
+/// The result of a get or a cursor, copied out of the library's buffer.
 public struct Lookup: Equatable, Sendable {
     public var status: Status
     public var value = Blob("")

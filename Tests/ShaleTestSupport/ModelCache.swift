@@ -1,15 +1,14 @@
 import CShale
 
-/// What shale.h promises, in the plainest form: a dictionary that never runs out
-/// of space. Which entries the engine may drop for space the model cannot know;
-/// it keeps the order of use, so that a test can tell whether the right ones went.
+/// The promises of shale.h in the plainest form: a dictionary that never runs out of space. The model cannot know which
+/// entries the engine evicts for space; it keeps the order of use, so that a test can tell whether they were the right
+/// ones.
 ///
 /// Readings of the header that this model fixes:
-///   - fresh while now < created + max age, then kept while now < that + stale;
-///   - a stale entry is absent for IF_ABSENT, IF_PRESENT and increment, and
-///     present for IF_VERSION, remove and touch;
-///   - touch gives max age from now and leaves the stale period's length;
-///   - set, increment and get (not peek, not touch) make an entry the newest.
+/// - fresh while now < created + max age, then kept while now < that + stale;
+/// - a stale entry is absent for IF_ABSENT, IF_PRESENT and increment, and present for IF_VERSION, remove and touch;
+/// - touch gives max age from now and leaves the stale period's length;
+/// - set, increment and get (not peek, not touch) make an entry the newest.
 public struct ModelCache {
     public typealias Key = [UInt8]
 
@@ -29,7 +28,7 @@ public struct ModelCache {
         public var keptUntil: Int64 { expires.addingSaturating(staleFor) }
     }
 
-    public enum State { case fresh, stale, gone }
+    public enum State { case fresh, stale, dead }
 
     public var now: Int64
     public let defaultMaxAge: Int64
@@ -39,9 +38,9 @@ public struct ModelCache {
     public private(set) var recallable: [Key: Entry] = [:]
     /// The largest version that any entry has had.
     public private(set) var lastVersion: UInt64 = 0
-    /// Whether anything has gone by age since the start or the last clear.
+    /// Whether any entry has died of age since the start or the last clear.
     public private(set) var hasExpired = false
-    /// Entries that went by age or tag since this was last taken: the engine may still count them.
+    /// Entries that died by age or tag since this was last read: the engine may still count them.
     public private(set) var expired = 0
     public private(set) var invalidated = 0
 
@@ -59,19 +58,19 @@ public struct ModelCache {
     public var pinnedCount: Int { entries.values.count { $0.pinned } }
 
     public func state(_ key: Key) -> State {
-        guard let entry = entries[key] else { return .gone }
+        guard let entry = entries[key] else { return .dead }
         return state(entry)
     }
 
     public func state(_ entry: Entry) -> State {
         if entry.expires == never || now < entry.expires { return .fresh }
         let kept = entry.keptUntil
-        return kept == never || now < kept ? .stale : .gone
+        return kept == never || now < kept ? .stale : .dead
     }
 
     // MARK: Operations
 
-    /// What a get must answer. The version and all else is in the entry.
+    /// The right answer of a get. The version and all else is in the entry.
     public mutating func get(_ key: Key, stale: Bool, peek: Bool) -> (Status, Entry?) {
         let state = state(key)
         guard state == .fresh || (state == .stale && stale) else { return (.miss, nil) }
@@ -79,12 +78,12 @@ public struct ModelCache {
         return (state == .fresh ? .ok : .stale, entries[key])
     }
 
-    /// What a set must answer; on OK the caller gives the version to `setVersion`.
+    /// The right answer of a set; on OK the caller gives the version to `setVersion`.
     public mutating func set(_ key: Key, _ value: [UInt8], _ options: SetOptions) -> Status {
         let state = state(key)
         if options.flags & SHALE_SET_IF_ABSENT != 0, state == .fresh { return .conflict }
         if options.flags & SHALE_SET_IF_PRESENT != 0, state != .fresh { return .conflict }
-        if options.flags & SHALE_SET_IF_VERSION != 0, state == .gone || entries[key]!.version != options.version {
+        if options.flags & SHALE_SET_IF_VERSION != 0, state == .dead || entries[key]!.version != options.version {
             return .conflict
         }
         replace(
@@ -111,7 +110,7 @@ public struct ModelCache {
         return (.ok, sum)
     }
 
-    /// Notes the version that a set or an increment gave. False if it is not a new one.
+    /// Notes the version of a set or an increment. False if it is not a new one.
     public mutating func setVersion(_ key: Key, _ version: UInt64) -> Bool {
         let isNew = version > lastVersion
         lastVersion = max(lastVersion, version)
@@ -120,9 +119,8 @@ public struct ModelCache {
     }
 
     public mutating func remove(_ key: Key, version: UInt64) -> Status {
-        guard state(key) != .gone, let entry = entries[key] else {
-            // Whoever asked for a removal never sees the value again, also where
-            // it had been evicted and only its record was left.
+        guard state(key) != .dead, let entry = entries[key] else {
+            // A removed value is never seen again, also if it had been evicted and only its record was left.
             if version == 0 { recallable[key] = nil }
             return .miss
         }
@@ -133,7 +131,7 @@ public struct ModelCache {
     }
 
     public mutating func touch(_ key: Key, _ maxAge: Int64) -> Status {
-        guard state(key) != .gone else { return .miss }
+        guard state(key) != .dead else { return .miss }
         entries[key]!.expires = expiry(maxAge)
         collect(key)
         return .ok
@@ -154,26 +152,26 @@ public struct ModelCache {
         hasExpired = false
     }
 
-    /// Moves the clock and lets go of what has passed its stale period.
+    /// Moves the clock and removes entries past their stale period.
     public mutating func advance(to time: Int64) {
         precondition(time >= now)
         now = time
-        for (key, entry) in entries where state(entry) == .gone {
+        for (key, entry) in entries where state(entry) == .dead {
             entries[key] = nil
             expired += 1
             hasExpired = true
         }
-        for (key, entry) in recallable where state(entry) == .gone { recallable[key] = nil }
+        for (key, entry) in recallable where state(entry) == .dead { recallable[key] = nil }
     }
 
-    public mutating func takeGone() -> (expired: Int, invalidated: Int) {
+    public mutating func takeDead() -> (expired: Int, invalidated: Int) {
         defer { (expired, invalidated) = (0, 0) }
         return (expired, invalidated)
     }
 
     // MARK: Space
 
-    /// Notes that the engine has dropped an entry for space.
+    /// Notes that the engine has evicted an entry.
     public mutating func evict(_ key: Key) {
         guard let entry = entries.removeValue(forKey: key) else { return }
         recallable[key] = entry
@@ -202,7 +200,7 @@ public struct ModelCache {
         }
     }
 
-    /// The key that would go next.
+    /// The next victim.
     public mutating func oldest() -> Key? {
         var oldest: Key?
         fromOldest { key, _ in
@@ -232,9 +230,9 @@ public struct ModelCache {
         collect(key)
     }
 
-    /// An age of none with nothing kept past it leaves an entry that nobody will see.
+    /// An age of none without a stale period makes an entry that is never visible.
     private mutating func collect(_ key: Key) {
-        guard let entry = entries[key], state(entry) == .gone else { return }
+        guard let entry = entries[key], state(entry) == .dead else { return }
         entries[key] = nil
         expired += 1
         hasExpired = true

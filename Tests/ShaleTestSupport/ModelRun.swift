@@ -10,7 +10,7 @@ public struct ModelConfiguration: Sendable, CustomStringConvertible {
     /// Few enough bytes that only max_entries can push entries out.
     public var limitedByEntriesAlone: Bool
     public var maxPinned: Int
-    /// Without evictions nothing may be missing and nothing may come back: no excuse is left.
+    /// Without evictions nothing may be missing and nothing may come back: no tolerance is left.
     public var evicts: Bool
 
     public init(
@@ -30,12 +30,12 @@ public struct ModelConfiguration: Sendable, CustomStringConvertible {
     public var description: String { name }
 }
 
-/// The engine and the model disagreed. Says everything that is needed to see it again.
+/// The engine and the model disagreed. The message has everything that is needed to reproduce it.
 public struct Disagreement: Error, CustomStringConvertible {
     public let description: String
 }
 
-/// Random operations on an engine and on the model of it, compared after each one.
+/// Random operations on an engine and on its model, compared after each one.
 public final class ModelRun {
     enum Operation {
         case set(key: Int, value: Value, options: SetOptions)
@@ -73,32 +73,33 @@ public final class ModelRun {
     private var done = 0
     private var history: [Operation] = []
     private var lastEvictions: UInt64 = 0
-    /// Entries that have gone by age or tag and are still counted by the engine.
-    private var ghosts = 0
-    /// At most so many of them went by a tag, which a purge need not collect.
-    private var taggedGhosts = 0
-    /// With several shards: evictions of which it is not known yet whom they met.
+    /// Entries that died by age or tag and are still counted by the engine.
+    private var uncollected = 0
+    /// At most this many of them died by a tag, which a purge need not collect.
+    private var taggedUncollected = 0
+    /// With several shards: evictions whose victims are not known yet.
     private var unresolved = 0
     /// Uses that this operation's own keys had before it.
     private var ownUses: [UInt64] = []
 
-    /// What is accepted although the model alone would not say so, each by a sentence of the documents, and how often it was.
-    private enum Excuse: String, CaseIterable {
+    /// Answers that are accepted although they differ from the model, each allowed by a heading of the documents, and
+    /// how often.
+    private enum Tolerance: String, CaseIterable {
         /// A set makes room before it looks for the key, which may be the next to go: design.md, "Set".
         case evictedItself = "a write evicted its own key first"
         /// With more than one shard, the order over the whole cache is approximate: limits.md, "Order, counts and
         /// eviction". One shard does without.
         case unordered = "evicted, with several shards"
-        /// What was evicted or expired may be indexed again: recovery.md, "A rebuild". `nothingEvicted` does without.
+        /// Evicted or expired entries may be indexed again: recovery.md, "A rebuild". `nothingEvicted` does without.
         case returned = "back after a rebuild"
-        /// A rebuild evicts what is over the limits, in the order of writing: recovery.md, "A rebuild".
-        /// `nothingEvicted` does without.
+        /// A rebuild evicts entries over the limits, in the order of writing: recovery.md, "A rebuild". `nothingEvicted`
+        /// does without.
         case displaced = "displaced by a rebuild"
     }
-    private var excuses: [Excuse: Int] = [:]
+    private var tolerances: [Tolerance: Int] = [:]
     private var looks = 0
 
-    /// SHALE_MODEL_COMPARE_ALL=1 finds the very operation that did the damage.
+    /// SHALE_MODEL_COMPARE_ALL=1 finds the exact operation that did the damage.
     private static let compareAllEvery =
         ProcessInfo.processInfo.environment["SHALE_MODEL_COMPARE_ALL"].flatMap { Int($0) } ?? 500
 
@@ -126,12 +127,14 @@ public final class ModelRun {
             if done % Self.compareAllEvery == 0 { try compareAll() }
         }
         try compareAll()
-        if !configuration.evicts, !excuses.isEmpty {
-            throw disagreement("excuses where nothing is evicted: \(excuses)")
+        if !configuration.evicts, !tolerances.isEmpty {
+            throw disagreement("tolerances where nothing is evicted: \(tolerances)")
         }
-        let used = Excuse.allCases.compactMap { excuse in excuses[excuse].map { "\(excuse.rawValue) \($0)" } }
+        let used = Tolerance.allCases.compactMap { tolerance in
+            tolerances[tolerance].map { "\(tolerance.rawValue) \($0)" }
+        }
         print(
-            "model, \(configuration.name): excuses in \(looks) looks: \(used.isEmpty ? "none" : used.joined(separator: ", "))"
+            "model, \(configuration.name): tolerances in \(looks) looks: \(used.isEmpty ? "none" : used.joined(separator: ", "))"
         )
     }
 
@@ -346,13 +349,13 @@ public final class ModelRun {
             try expect("statuses", statuses, keys.map { model.remove($0, version: 0) })
         case .evict(let count):
             let unpinned = model.entries.count - model.pinnedCount
-            let ghostsBefore = ghosts
+            let uncollectedBefore = uncollected
             let (status, evicted) = cache.evict(UInt64(count))
             try expect("status", status, .ok)
             guard evicted <= UInt64(count) else {
                 throw disagreement("\(evicted) were evicted, asked for were \(count)")
             }
-            if oneShard, ghostsBefore == 0 {
+            if oneShard, uncollectedBefore == 0 {
                 try expect("number of evicted entries", Int(evicted), min(count, unpinned))
             }
         case .invalidate(let tag):
@@ -360,18 +363,18 @@ public final class ModelRun {
             model.invalidate(Self.tags[tag])
         case .purge:
             let entriesBefore = try cache.stats().entries
-            let ghostsBefore = ghosts
+            let uncollectedBefore = uncollected
             let (status, purged) = cache.purge()
             try expect("status", status, .ok)
             let entries = try cache.stats().entries
             if oneShard {
-                guard purged <= UInt64(ghostsBefore) else {
-                    throw disagreement("purged \(purged), but only \(ghostsBefore) had gone")
+                guard purged <= UInt64(uncollectedBefore) else {
+                    throw disagreement("purged \(purged), but only \(uncollectedBefore) were dead")
                 }
-                if taggedGhosts == 0 { try expect("purged", purged, entriesBefore - entries) }
-                guard Int(entries) - model.entries.count <= taggedGhosts else {
+                if taggedUncollected == 0 { try expect("purged", purged, entriesBefore - entries) }
+                guard Int(entries) - model.entries.count <= taggedUncollected else {
                     throw disagreement(
-                        "after a purge \(entries) entries are counted, \(model.entries.count) live and at most \(taggedGhosts) went by a tag"
+                        "after a purge \(entries) entries are counted, \(model.entries.count) live and at most \(taggedUncollected) went by a tag"
                     )
                 }
             }
@@ -379,7 +382,7 @@ public final class ModelRun {
             try expect("status", cache.clear(), .ok)
             model.clear()
             try expect("entries after clear", try cache.stats().entries, 0)
-            (ghosts, taggedGhosts, unresolved) = (0, 0, 0)
+            (uncollected, taggedUncollected, unresolved) = (0, 0, 0)
         case .walk:
             try compareAll()
         case .verify:
@@ -414,7 +417,7 @@ public final class ModelRun {
         guard before.entries.values.count(where: { !$0.pinned && $0.use < entry.use }) < evicted else { return false }
         model = before
         model.evict(key)
-        excuses[.evictedItself, default: 0] += 1
+        tolerances[.evictedItself, default: 0] += 1
         return true
     }
 
@@ -422,11 +425,11 @@ public final class ModelRun {
         if let entry = model.entries[key] { ownUses.append(entry.use) }
     }
 
-    /// For writes that do not tell their version.
+    /// For writes that do not return their version.
     private func learnVersion(_ key: [UInt8]) throws {
         guard model.entries[key] != nil else { return }
         let lookup = cache.get(key, SHALE_GET_PEEK | SHALE_GET_STALE | SHALE_GET_INFO)
-        // A miss right after a write is found out by the accounting.
+        // A miss right after a write is detected by the accounting.
         guard lookup.status != .miss else { return }
         if lookup.version <= (model.entries[key]?.version ?? 0) {
             throw disagreement("a write left version \(lookup.version) of \(show(key))")
@@ -458,7 +461,7 @@ public final class ModelRun {
         }
     }
 
-    /// Holds the whole content against the model, by cursor.
+    /// Compares the whole content with the model, by cursor.
     private func compareAll() throws {
         var found: [[UInt8]: Lookup] = [:]
         try cache.walk(SHALE_GET_STALE) { key, lookup in
@@ -469,7 +472,7 @@ public final class ModelRun {
         }
         for (key, lookup) in found {
             guard let entry = model.entries[key] else {
-                throw disagreement("the walk found \(show(key)), which should be gone")
+                throw disagreement("the walk found \(show(key)), which should be dead")
             }
             try compare(key, lookup, model.state(entry) == .fresh ? .ok : .stale, entry, info: false)
         }
@@ -479,17 +482,17 @@ public final class ModelRun {
                     "the walk missed \(show(key)), a peek says \(cache.peek(key).status): \(show(model.entries[key]))")
             }
             unresolved -= 1
-            excuses[.unordered, default: 0] += 1
+            tolerances[.unordered, default: 0] += 1
             model.evict(key)
         }
         if !oneShard {
-            // What is left over must have met entries that had gone by themselves.
-            guard unresolved >= 0, unresolved <= ghosts else {
-                throw disagreement("\(unresolved) evictions too \(unresolved < 0 ? "few" : "many") for what is missing")
+            // The remaining ones must have met entries that had died by themselves.
+            guard unresolved >= 0, unresolved <= uncollected else {
+                throw disagreement("\(unresolved) evictions too \(unresolved < 0 ? "few" : "many") for the misses")
             }
             unresolved = 0
-            ghosts = Int(try cache.stats().entries) - model.entries.count
-            if ghosts < 0 { throw disagreement("\(-ghosts) entries are not counted") }
+            uncollected = Int(try cache.stats().entries) - model.entries.count
+            if uncollected < 0 { throw disagreement("\(-uncollected) entries are not counted") }
         }
     }
 
@@ -498,26 +501,26 @@ public final class ModelRun {
         guard !oneShard, unresolved > 0, model.entries[key] != nil else { return }
         let flags = SHALE_GET_PEEK | SHALE_GET_STALE | SHALE_GET_INFO
         guard cache.get(key, flags, into: buffer) == .miss else { return }
-        excuses[.unordered, default: 0] += 1
+        tolerances[.unordered, default: 0] += 1
         model.evict(key)
         unresolved -= 1
     }
 
-    /// Holds the counters against the model after an operation, and finds out
-    /// who has been evicted: the least recently used, in order, and nobody else.
+    /// Compares the counters with the model after an operation, and finds out which entries were evicted: the least
+    /// recently used, in order, and no others.
     private func account(_ operation: Operation) throws {
         let stats = try cache.stats()
         let evicted = Int(stats.evictions - lastEvictions)
         lastEvictions = stats.evictions
-        let gone = model.takeGone()
-        let ghostLimit = ghosts + gone.expired + gone.invalidated
-        taggedGhosts += gone.invalidated
+        let dead = model.takeDead()
+        let uncollectedLimit = uncollected + dead.expired + dead.invalidated
+        taggedUncollected += dead.invalidated
         if configuration.options.maxEntries > 0, stats.entries > configuration.options.maxEntries {
             throw disagreement("\(stats.entries) entries, allowed are \(configuration.options.maxEntries)")
         }
         guard oneShard else {
             unresolved += evicted
-            ghosts = ghostLimit
+            uncollected = uncollectedLimit
             return
         }
 
@@ -540,25 +543,25 @@ public final class ModelRun {
             }
             if let passedOver, let tooNew {
                 throw disagreement(
-                    "\(show(tooNew)) has gone before the less recently used \(show(passedOver)), after \(victims.count) rightly evicted: \(show(model.entries[tooNew])); \(show(model.entries[passedOver]))"
+                    "\(show(tooNew)) was evicted before the less recently used \(show(passedOver)), after \(victims.count) rightly evicted: \(show(model.entries[tooNew])); \(show(model.entries[passedOver]))"
                 )
             }
             for key in victims { model.evict(key) }
-            // Where a set replaces the oldest entry, that one may have gone first.
+            // If a set replaces the oldest entry, that one may have been evicted first.
             let own = ownUses.count { $0 < firstLeft }
-            guard victims.count <= evicted, evicted <= victims.count + ghostLimit + own else {
+            guard victims.count <= evicted, evicted <= victims.count + uncollectedLimit + own else {
                 throw disagreement(
-                    "\(evicted) evictions, but of the least recently used \(victims.count) are gone; next would be \(show(model.oldest()))"
+                    "\(evicted) evictions, but of the least recently used \(victims.count) are evicted; next would be \(show(model.oldest()))"
                 )
             }
         }
         let live = model.entries.count
-        guard Int(stats.entries) >= live, Int(stats.entries) <= live + ghostLimit else {
+        guard Int(stats.entries) >= live, Int(stats.entries) <= live + uncollectedLimit else {
             throw disagreement(
-                "\(stats.entries) entries are counted, \(live) live and at most \(ghostLimit) have gone and may still count; \(evicted) evictions, victims \(victims.map(show))"
+                "\(stats.entries) entries are counted, \(live) live and at most \(uncollectedLimit) are dead and may still count; \(evicted) evictions, victims \(victims.map(show))"
             )
         }
-        if configuration.limitedByEntriesAlone, evicted > 0, ghostLimit == 0,
+        if configuration.limitedByEntriesAlone, evicted > 0, uncollectedLimit == 0,
             Int(stats.entries) != configuration.options.maxEntries
         {
             if case .evict = operation {
@@ -568,27 +571,28 @@ public final class ModelRun {
                 )
             }
         }
-        ghosts = Int(stats.entries) - live
-        taggedGhosts = min(taggedGhosts, ghosts)
+        uncollected = Int(stats.entries) - live
+        taggedUncollected = min(taggedUncollected, uncollected)
     }
 
     // MARK: Rebuild
 
-    /// Closes, deletes the index, opens. What was evicted may be back; what was
-    /// removed, replaced, invalidated or has expired may not; nothing may have changed.
+    /// Closes, deletes the index, opens. Evicted entries may be back; removed, replaced, invalidated and expired ones
+    /// may not; no value may have changed.
     private func rebuild() throws {
         if !oneShard { try compareAll() }
         try expect("close", cache.close(), .ok)
         try CacheFiles(directory.path).removeIndex()
         cache = try TestCache(directory.path, options)
-        // What has expired comes back too, unseen, and where entries are limited it takes the places of others.
-        let mustBeComplete = model.recallable.isEmpty && ghosts == 0 && (options.maxEntries == 0 || !model.hasExpired)
+        // Expired entries come back too, invisible, and under a limit of entries they displace others.
+        let mustBeComplete =
+            model.recallable.isEmpty && uncollected == 0 && (options.maxEntries == 0 || !model.hasExpired)
 
         let found = try cache.entries()
         for (key, lookup) in found {
             if model.entries[key] == nil, model.recallable[key] != nil {
                 model.recall(key)
-                excuses[.returned, default: 0] += 1
+                tolerances[.returned, default: 0] += 1
             }
             guard let entry = model.entries[key] else {
                 throw disagreement("after a rebuild \(show(key)) is back: \(lookup)")
@@ -605,24 +609,24 @@ public final class ModelRun {
             throw disagreement("after a rebuild the pinned \(show(key)) is missing")
         }
         for key in missing { model.evict(key) }
-        if !missing.isEmpty { excuses[.displaced, default: 0] += missing.count }
-        _ = model.takeGone()
+        if !missing.isEmpty { tolerances[.displaced, default: 0] += missing.count }
+        _ = model.takeDead()
 
         let stats = try cache.stats()
         try expect("corrupt records after a rebuild", stats.corrupt_records, 0)
-        ghosts = Int(stats.entries) - model.entries.count
-        if ghosts < 0 { throw disagreement("\(-ghosts) entries are not counted after a rebuild") }
-        taggedGhosts = ghosts
+        uncollected = Int(stats.entries) - model.entries.count
+        if uncollected < 0 { throw disagreement("\(-uncollected) entries are not counted after a rebuild") }
+        taggedUncollected = uncollected
         lastEvictions = stats.evictions
         unresolved = 0
 
-        // A rebuild has its own order of use (that of the log): make one that the model knows.
+        // A rebuild has its own order of use (that of the log): makes one that the model knows.
         for key in model.entries.keys.sorted(by: { $0.lexicographicallyPrecedes($1) }).shuffled(using: &random) {
             try get(key, SHALE_GET_STALE)
         }
     }
 
-    // MARK: Words
+    // MARK: Descriptions
 
     private func expect<T: Equatable>(_ what: String, _ found: T, _ expected: T) throws {
         if found != expected { throw disagreement("\(what) is \(found), should be \(expected)") }

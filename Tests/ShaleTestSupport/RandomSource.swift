@@ -55,6 +55,5 @@ public struct RandomSource: RandomNumberGenerator, Sendable {
     }
 }
 
-/// The seed of every randomised test: SHALE_MODEL_SEED, or a fixed one so that a
-/// failure in CI is the same failure on a desk.
+/// The seed of every randomised test: SHALE_MODEL_SEED, or a fixed one so that a failure in CI repeats elsewhere.
 public let testSeed: UInt64 = ProcessInfo.processInfo.environment["SHALE_MODEL_SEED"].flatMap { UInt64($0) } ?? 1

@@ -1,6 +1,6 @@
 import CShale
 
-/// What a call answered, by name, so that a failed expectation reads well.
+/// The answer of a call, by name, so that a failed expectation reads well.
 public enum Status: shale_status, Sendable {
     case ok = 0
     case miss = 1
@@ -29,7 +29,7 @@ public enum Status: shale_status, Sendable {
     public var isError: Bool { rawValue < 0 }
 }
 
-/// A call that failed, with what the library says about it.
+/// A call that failed, with the library's error message.
 public struct Failure: Error, CustomStringConvertible, Sendable {
     public let status: Status
     public let message: String
@@ -45,10 +45,10 @@ public struct Failure: Error, CustomStringConvertible, Sendable {
     public var description: String { "\(status): \(message) (errno \(errno))" }
 }
 
-/// The calling thread's last failure in words.
+/// The calling thread's last error message.
 public func lastError() -> String { String(cString: shale_last_error()) }
 
-/// SHALE_NEVER; the macro's type keeps it out of Swift's sight.
+/// SHALE_NEVER; Swift does not import the macro because of its type.
 public let never = Int64.max
 /// SHALE_NONE as an age.
 public let none: Int64 = -1

@@ -1,7 +1,6 @@
 import Foundation
 
-/// A directory of its own for one test, removed with everything in it when the
-/// last reference goes. It lies below TMPDIR.
+/// A directory for one test, removed with its contents when the last reference is released. It lies below TMPDIR.
 public final class TemporaryDirectory: Sendable {
     public let path: String
 

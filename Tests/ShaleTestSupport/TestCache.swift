@@ -74,7 +74,7 @@ public final class TestCache: @unchecked Sendable {
     /// The fresh value as text, or nil.
     public func text(_ key: some Bytes) -> String? { get(key).text }
 
-    /// Looks without leaving a trace, at stale entries too.
+    /// Reads without leaving a trace, stale entries too.
     public func peek(_ key: some Bytes) -> Lookup { get(key, SHALE_GET_PEEK | SHALE_GET_STALE) }
 
     /// Whether there is an entry, fresh or stale; leaves no trace.
@@ -197,7 +197,7 @@ public final class TestCache: @unchecked Sendable {
         defer { shale_cursor_close(cursor) }
         let key = ValueBuffer()
         let value = ValueBuffer()
-        // More than any test has entries: a walk that does not end is a failure, and no test that hangs.
+        // More than any test has entries: a walk that does not end becomes a failure instead of a hang.
         for _ in 0..<1_000_000 {
             let status = Status(shale_cursor_next(cursor, flags, &key.raw, &value.raw))
             switch status {

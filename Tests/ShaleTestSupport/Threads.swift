@@ -1,9 +1,8 @@
 import Foundation
 import Synchronization
 
-/// Runs the body on `count` threads of their own, at the same time, and returns
-/// when all have returned. (A pool could run them one after the other, and a
-/// reader that waits for a writer would wait for ever.)
+/// Runs the body on `count` threads, at the same time, and returns when all have returned. (A pool could run them one
+/// after the other, and a reader that waits for a writer would wait for ever.)
 public func concurrently(_ count: Int, _ body: @escaping @Sendable (Int) -> Void) {
     let group = DispatchGroup()
     for number in 0..<count {
@@ -18,8 +17,8 @@ public func concurrently(_ count: Int, _ body: @escaping @Sendable (Int) -> Void
     group.wait()
 }
 
-/// What threads found wrong: expectations belong to the test's own thread, so
-/// the others write down what they saw and the test looks at the end.
+/// Findings of threads: expectations belong to the test's own thread, so the others record what they saw and the test
+/// checks it at the end.
 public final class Findings: Sendable {
     private let list = Mutex<[String]>([])
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("A cache as a value")
+@Suite("Archives")
 struct ArchiveTests {
     private func decoder(_ clock: TestClock) -> JSONDecoder {
         let decoder = JSONDecoder()
@@ -10,7 +10,7 @@ struct ArchiveTests {
         return decoder
     }
 
-    @Test("S7 A cache can be encoded and decoded; expired entries stay out")
+    @Test("S7 A cache can be encoded and decoded; expired entries are left out")
     func coded() throws {
         let clock = TestClock()
         let cache = try Cache<String, Article>.small(clock: clock)
@@ -54,7 +54,7 @@ struct ArchiveTests {
         let clock = TestClock()
         let cache = try Cache<Int, Int>.small(clock: clock)
         for i in 0..<20 { try cache.insert(i, for: i, maxAge: .seconds(1000 + i)) }
-        // Each look at this clock is some milliseconds later than the one before, at first.
+        // Each of the first reads of this clock is some milliseconds later than the one before.
         let looks = Counter()
         let decoder = JSONDecoder()
         let running: @Sendable () -> Date = {
@@ -81,7 +81,7 @@ struct ArchiveTests {
         #expect(copy["key"] == Article(title: "saved", words: 3))
     }
 
-    @Test("S9 A directory of one's own is made where there is none; a missing archive is an error")
+    @Test("S9 A custom directory is created if it does not exist; a missing archive is an error")
     func savedElsewhere() throws {
         let directory = TemporaryDirectory(), clock = TestClock()
         let folder = directory.url.appendingPathComponent("some/where")
@@ -95,7 +95,7 @@ struct ArchiveTests {
         #expect(throws: (any Error).self) { try Cache<String, Int>.readFromDisk(withName: "others", in: folder) }
     }
 
-    @Test("an archive from somewhere else: what cannot be is dataCorrupted, and what can be comes in")
+    @Test("a foreign archive: impossible entries are dataCorrupted, possible ones are read")
     func foreign() throws {
         let clock = TestClock()
         func decode(_ fields: String) throws -> Cache<String, Int> {
@@ -128,7 +128,7 @@ struct ArchiveTests {
         }
     }
 
-    @Test("a clock that moves at each look, or shows no time, keeps nobody busy")
+    @Test("decoding ends with a clock that advances at each read, or returns no valid time")
     func strangeClocks() throws {
         let clock = TestClock()
         let cache = try Cache<Int, Int>.small(clock: clock)

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 import Shale
 
-/// What the modules' pages and articles show, as they show it.
+/// The code of the modules' pages and articles.
 @Suite("Articles", .timeLimit(.minutes(30)))
 struct ArticleTests {
     struct Article: Codable, Sendable {
@@ -42,7 +42,7 @@ struct ArticleTests {
         #expect(images[url] == nil)
     }
 
-    @Test("A first cache: load what is missing")
+    @Test("A first cache: load missing values")
     func loading() async throws {
         struct Answer: Sendable { var article: Article, etag: String }
         @Sendable func download(_: URL) async throws -> Article { Article(title: "Loaded") }
@@ -67,7 +67,7 @@ struct ArticleTests {
         }
     }
 
-    @Test("Ages and stale data: fresh, stale, gone; a new age; many at once")
+    @Test("Ages and stale data: set ages; renew and expire; remove many at once")
     func ages() throws {
         let directory = directory.url, clock = TestClock()
         func open() throws -> Cache<String, Int> {
@@ -111,7 +111,7 @@ struct ArticleTests {
         #expect(try prices.allKeys() == ["gold"])
     }
 
-    @Test("Ages and stale data: the clock")
+    @Test("Ages and stale data: use another clock")
     func clock() throws {
         let directory = directory.url
         let time = Mutex(Date())
@@ -169,7 +169,7 @@ struct ArticleTests {
         #expect(articles[url]?.title == "Number 4")
     }
 
-    @Test("Loading without stampedes: limits, ages by value, what does not exist, jitter")
+    @Test("Loading without stampedes: limits, ages by value, missing values, jitter")
     func loadOptions() async throws {
         struct Article: Codable, Sendable {
             var title = "Loaded"
@@ -209,7 +209,7 @@ struct ArticleTests {
         #expect(article.title == "Loaded")
     }
 
-    @Test("Loading without stampedes: before the age is over")
+    @Test("Loading without stampedes: load ahead of time")
     func refreshingAhead() async throws {
         let directory = directory.url, url = try url()
         let articles = try Cache<URL, Article>(at: directory, maxAge: .seconds(300), refreshAhead: 1)
@@ -217,7 +217,7 @@ struct ArticleTests {
         #expect(article.title == "Loaded")
     }
 
-    @Test("Several processes: what they see of each other; a value that others change")
+    @Test("Several processes: share a directory; change a shared value")
     func sharing() throws {
         let directory = directory.url, url = try url()
         let mine = try Cache<URL, Article>(at: directory)
@@ -230,17 +230,12 @@ struct ArticleTests {
 
         let stock = try Cache<String, Int>(in: mine.store, named: "stock")
         stock["tea"] = 7
-        while let entry = try stock.entry(for: "tea"),
-            try stock.replace(entry.version, with: entry.value - 1, for: "tea") == nil
-        {}
-        #expect(stock["tea"] == 6)
-        while let entry = try stock.entry(for: "salt"),
-            try stock.replace(entry.version, with: entry.value - 1, for: "salt") == nil
-        {}
-        #expect(stock["salt"] == nil)
+        try stock.update({ $0 -= 1 }, for: "tea")
+        try stock.update({ $0 += 1 }, for: "salt", default: 0)
+        #expect(stock["tea"] == 6 && stock["salt"] == 1)
     }
 
-    @Test("Several processes: what is the directory's; only reading")
+    @Test("Several processes: set the limits; read only")
     func opening() throws {
         let directory = directory.url, url = try url()
         let other = try Cache<URL, Article>(at: directory, capacity: 32 << 20)
@@ -264,7 +259,7 @@ struct ArticleTests {
         #expect(throws: ShaleError.self) { try articles.remove(url) }
     }
 
-    @Test("What is on disk")
+    @Test("Files, durability and encoding")
     func disk() throws {
         let directory = directory.url, url = try url()
         func open() throws -> Cache<URL, Article> {
@@ -310,10 +305,10 @@ struct ArticleTests {
         #expect(try store.value(for: "key") == nil)
     }
 
-    @Test("The README's example")
-    func readme() async throws {
+    @Test("The example of start.md")
+    func start() async throws {
         let articles = try Cache<String, Article>(
-            at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000, memoryEntries: 256)
+            at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000)
         articles["a"] = Article(title: "Slate")
         #expect(articles["a"]?.title ?? "gone" == "Slate")
         let b = try await articles.value(for: "b", policy: .staleIfError) { Article(title: "Marl") }

@@ -14,7 +14,7 @@ struct ChangesTests {
         }
     }
 
-    @Test("every listener sees what this object inserts, removes and evicts, in order, until it goes")
+    @Test("every stream has this object's insertions, removals and evictions, in order, until the object is freed")
     func all() async throws {
         var cache: Cache<String, Int>? = try .small(memoryEntries: 2)
         let listeners = [cache?.changes, cache?.changes].compactMap { $0 }
@@ -38,7 +38,7 @@ struct ChangesTests {
         }
     }
 
-    @Test("what this store evicts is announced to the cache that it belonged to, whichever cache needed the room")
+    @Test("an eviction is reported to the entry's cache, even if another cache needed the room")
     func evictions() async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20, maxEntries: 3))
         let numbers = try Cache<Int, Int>(in: store, named: "numbers"),
@@ -59,7 +59,7 @@ struct ChangesTests {
     }
 
     @Test(
-        "an entry that has a new age, and a large one, are named when they go; another handle's evictions are not announced"
+        "evictions of an entry with a new age and of a large one are reported; another handle's evictions are not"
     )
     func evictedKinds() async throws {
         let directory = TemporaryDirectory(), clock = TestClock()
@@ -81,7 +81,7 @@ struct ChangesTests {
         }
     }
 
-    @Test("an insertion says its version")
+    @Test("an insertion has its version")
     func version() async throws {
         let cache = try Cache<String, Int>.small()
         var changes = cache.changes.makeAsyncIterator()
@@ -89,7 +89,7 @@ struct ChangesTests {
         guard case .inserted("a", version) = await changes.next() else { Issue.record("another change"); return }
     }
 
-    @Test("a listener that does not read keeps the newest 1,024")
+    @Test("an unread stream buffers the newest 1,024 changes")
     func slow() async throws {
         let cache = try Cache<String, Int>.small(memoryEntries: 0)
         var changes = cache.changes.makeAsyncIterator()
@@ -98,7 +98,7 @@ struct ChangesTests {
         #expect(words(first) == "inserted 6")
     }
 
-    @Test("a listener that goes is forgotten")
+    @Test("a stream that is freed is removed")
     func forgotten() async throws {
         let cache = try Cache<String, Int>.small()
         let other = cache.changes

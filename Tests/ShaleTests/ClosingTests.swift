@@ -20,7 +20,7 @@ struct ClosingTests {
         } catch { return (error as? ShaleError)?.code == .closed }
     }
 
-    @Test("a load that is under way when the store is closed ends in peace, and stores nothing")
+    @Test("a load that is under way when the store is closed returns its value, and stores nothing")
     func duringLoads() async throws {
         for way in ["behind", "prefetch", "waiting", "cancelled", "refresh ahead", "validating"] {
             let cache = try open(refreshAhead: 1e12)
@@ -65,7 +65,7 @@ struct ClosingTests {
         }
     }
 
-    @Test("later calls are errors that say so")
+    @Test("later calls fail with the code closed")
     func laterCalls() async throws {
         let cache = try open(), store = cache.store
         try cache.insert(1, for: "key")
@@ -85,7 +85,7 @@ struct ClosingTests {
         #expect(store.now == clock.date.millisecondsSince1970)
     }
 
-    @Test("calls of other threads that are under way end first")
+    @Test("closing waits for calls of other threads")
     func duringCalls() async throws {
         for _ in 0..<20 {
             let cache = try open(), begun = Counter()
@@ -111,9 +111,9 @@ struct ClosingTests {
         #expect(try await !open().allKeys().isEmpty)
     }
 
-    @Test("a cache that is dropped after its loads is closed: it can be opened with other options at once")
+    @Test("a cache that is freed after its loads is closed: it can be opened with other options at once")
     func dropped() async throws {
-        // In any order with what a load leaves behind.
+        // Unordered with the end of the load's tasks.
         let others = (0..<3).map { _ in Task { while !Task.isCancelled { await Task.yield() } } }
         defer { for other in others { other.cancel() } }
         for i in 1...200 {

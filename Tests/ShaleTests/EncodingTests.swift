@@ -12,7 +12,7 @@ struct EncodingTests {
         return try space.encode(key).withUnsafeBytes { space.decode($0) } == key
     }
 
-    @Test("keys keep their bytes from version to version")
+    @Test("keys have the same bytes in all versions")
     func stable() throws {
         #expect(try bytes("ключ") == Array("sключ".utf8))
         #expect(
@@ -46,7 +46,7 @@ struct EncodingTests {
         #expect(try comesBack(Request()))
     }
 
-    @Test("keys come back from their bytes")
+    @Test("keys survive a round trip")
     func backAgain() throws {
         #expect(try comesBack("") && comesBack("k") && comesBack("日本語"))
         #expect(try comesBack(Data()) && comesBack([UInt8]([1, 2])))
@@ -62,7 +62,7 @@ struct EncodingTests {
         #expect(try comesBack(true) && comesBack(1.5) && comesBack(Date(timeIntervalSince1970: 0.1)))
     }
 
-    @Test("bytes that are no key of this cache give none")
+    @Test("bytes that are not a key of this cache do not decode")
     func foreign() throws {
         func decode<Key: Hashable & Codable & Sendable>(_: Key.Type, _ bytes: [UInt8]) throws -> Key? {
             try bytes.withUnsafeBytes { try KeySpace<Key>(name: "").decode($0) }
@@ -81,7 +81,7 @@ struct EncodingTests {
         #expect(try decode([Int].self, Array("\0j{".utf8)) == nil)
     }
 
-    @Test("Data, bytes and String are stored as they are, all else as JSON")
+    @Test("Data, bytes and String are stored as they are, all other types as JSON")
     func values() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         func stored<Value: Codable & Sendable & Equatable>(_ value: Value) throws -> [UInt8]? {
@@ -113,11 +113,63 @@ struct EncodingTests {
         #expect(try cache.store.value(for: "\u{4}jsonskey") == Array("\"v\"".utf8))
     }
 
-    @Test("a stored value that no longer decodes is a miss, counted, and removed")
-    func undecodable() async throws {
+    @Test("a stored value that does not decode is a miss, counted, and stays until it is replaced")
+    func undecodableStays() async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let old = try Cache<String, String>(in: store, named: "c"),
             new = try Cache<String, Article>(in: store, named: "c")
+        for key in ["a", "b", "c", "d"] { old[key] = "not an article" }
+        for _ in 0..<2 {
+            #expect(try new.entry(for: "a", includingStale: true) == nil && new["a"] == nil)
+            #expect(old["a"] == "not an article")
+        }
+        #expect(new.statistics == CacheStatistics(misses: 4, undecodable: 4))
+        // A failed load leaves it, each policy.
+        for policy in [LoadPolicy.default, .staleIfError, .staleWhileRevalidate, .reload] {
+            await #expect(throws: Offline.self) {
+                try await new.value(for: "b", policy: LoadOptions(policy)) { throw Offline() }
+            }
+        }
+        #expect(old["b"] == "not an article")
+        // A reload does not read; staleIfError reads again after the failure.
+        #expect(new.statistics.undecodable == 8)
+        #expect(try await new.value(for: "b") { Article(title: "loaded") }.title == "loaded")
+        #expect(new["b"]?.title == "loaded" && new.statistics.unstored == 0)
+        #expect(try new.update({ $0.words = 1 }, for: "c") == nil)
+        #expect(old["c"] == "not an article")
+        #expect(try new.update({ $0.words += 1 }, for: "c", default: Article(title: "new")).words == 1)
+        #expect(new["c"]?.words == 1)
+        new["d"] = Article(title: "inserted")
+        #expect(new["d"]?.title == "inserted")
+    }
+
+    @Test("caches of one name and different schemas share nothing")
+    func schemas() async throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        func open(_ name: String, _ schema: Int) throws -> Cache<String, String> {
+            try Cache(in: store, named: name, memoryEntries: 0, schema: schema)
+        }
+        let caches = try [open("c", 0), open("c", 1), open("c", 2), open("c", 300), open("", 0), open("", 1)]
+        for (i, cache) in caches.enumerated() { try cache.insert("\(i)", for: "key", tags: ["tag"]) }
+        for (i, cache) in caches.enumerated() { #expect(try cache["key"] == "\(i)" && cache.contains("key")) }
+        try caches[1].removeAll(tagged: "tag")
+        try caches[2].removeAll()
+        try caches[4].expireAll()
+        #expect(caches.map { $0["key"] } == ["0", nil, nil, "3", nil, "5"])
+        // Of the same schema they share everything.
+        #expect(try open("c", 300)["key"] == "3")
+        #expect(throws: ShaleError.self) { try open("c", -1) }
+        let directory = TemporaryDirectory()
+        try Cache<String, Int>(at: directory.path, capacity: 4 << 20, schema: 7).insert(7, for: "key")
+        #expect(try Cache<String, Int>(at: directory.path)["key"] == nil)
+        #expect(try Cache<String, Int>(at: directory.path, options: .init(schema: 7))["key"] == 7)
+    }
+
+    @Test("if asked to, a cache removes a value that does not decode")
+    func undecodable() async throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        let old = try Cache<String, String>(in: store, named: "c"),
+            new = try Cache<String, Article>(in: store, named: "c", removesUndecodable: true)
         old["a"] = "not an article"
         old["b"] = "nor this"
         var changes = new.changes.makeAsyncIterator()
@@ -129,12 +181,13 @@ struct EncodingTests {
         #expect(new["b"]?.title == "loaded")
         #expect(
             try Cache<String, String>(
-                in: store, named: "c", coder: Coder(encode: { Data($0.utf8) }, decode: { _ in throw Offline() })
+                in: store, named: "c", coder: Coder(encode: { Data($0.utf8) }, decode: { _ in throw Offline() }),
+                removesUndecodable: true
             ).value(for: "b") == nil)
         #expect(new["b"] == nil)
     }
 
-    @Test("what does not decode is removed only if nobody has replaced it meanwhile")
+    @Test("a value that does not decode is removed only if it has not been replaced since")
     func undecodableReplaced() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let good = try Cache<String, String>(in: store, named: "c")
@@ -146,12 +199,12 @@ struct EncodingTests {
                 decode: { _ in
                     good["key"] = "new"
                     throw Offline()
-                }))
+                }), removesUndecodable: true)
         #expect(replacing["key"] == nil)
         #expect(good["key"] == "new")
     }
 
-    @Test("what does not decode in a read-only store is a miss, and stays")
+    @Test("a value that does not decode in a read-only store is a miss, and stays")
     func undecodableReadOnly() async throws {
         let directory = TemporaryDirectory()
         let writer = try Cache<String, String>(at: directory.url, capacity: 4 << 20)
@@ -168,7 +221,7 @@ struct EncodingTests {
         #expect(writer["key"] == "text")
     }
 
-    @Test("what is kept beside a value comes back; bytes of others say nothing")
+    @Test("metadata survives a round trip; meta bytes of other writers are ignored")
     func meta() {
         for meta in [
             Meta(), Meta(etag: ""), Meta(etag: "é\"", tags: ["a", "", "b"], loadTime: 70_000),

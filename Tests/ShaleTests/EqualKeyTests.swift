@@ -2,9 +2,9 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Keys that are equal are one key, in memory and in the store", .timeLimit(.minutes(30)))
+@Suite("Equal keys are one key, in memory and in the store", .timeLimit(.minutes(30)))
 struct EqualKeyTests {
-    /// What is done with one of two equal keys is done with both, through this cache object and through another.
+    /// Each operation on one of two equal keys applies to both, through this cache object and through another.
     private func areOne<Key: Hashable & Codable & Sendable>(_ a: Key, _ b: Key) async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         for memoryEntries in [0, 256] {
@@ -50,7 +50,7 @@ struct EqualKeyTests {
         try await areOne(Place(name: "Å"), Place(name: "\u{212B}"))
         try await areOne(Place(names: ["é": 1, "z": 2]), Place(names: ["z": 2, "e\u{301}": 1]))
         try areTwo("é", "e")
-        // Compatible, not equal.
+        // Compatible but not canonically equivalent.
         try areTwo("ﬁ", "fi")
         try areTwo(Place(name: "a"), Place(name: "b"))
         try areTwo(Place(names: ["a": 1]), Place(names: ["a": 2]))
@@ -75,7 +75,7 @@ struct EqualKeyTests {
 
     @Test("sets and dictionaries in any order")
     func collections() async throws {
-        // An order comes from the capacity, and from a seed of each process.
+        // The order depends on the capacity and on a per-process seed.
         for count in 1...20 {
             let forward = Set(0..<count)
             var backward = Set<Int>(minimumCapacity: 1000)
@@ -92,12 +92,12 @@ struct EqualKeyTests {
                 Place(tags: Set(pairs.reversed().map(\.0)), numbers: [1: backward]))
         }
         try areTwo(Set([1, 2]), Set([1, 3]))
-        // The order of a list counts.
+        // The order of a list is significant.
         try areTwo([1, 2], [2, 1])
         #expect(try KeySpace<Set<Int>>(name: "").encode([3, 1, 2]) == Array("\0j[1,2,3]".utf8))
     }
 
-    @Test("a type with a == of its own says what is canonical, wherever it stands")
+    @Test("a type with a custom == has a canonical value, also where it is nested")
     func canonical() async throws {
         struct Host: CacheKey {
             var name: String
@@ -114,14 +114,14 @@ struct EqualKeyTests {
         try areTwo(Host(name: "a"), Host(name: "b"))
     }
 
-    /// By its own `==` one key, and two by its encoding.
+    /// One key by its custom `==`, two by its encoding.
     private struct Blurred: Hashable, Codable {
         var name: String
         static func == (a: Blurred, b: Blurred) -> Bool { a.name.lowercased() == b.name.lowercased() }
         func hash(into hasher: inout Hasher) { hasher.combine(name.lowercased()) }
     }
 
-    @Test("memory and store agree where a type's == and its encoding do not", arguments: [0, 256])
+    @Test("memory and store agree if a type's == and its encoding do not", arguments: [0, 256])
     func agreement(memoryEntries: Int) async throws {
         let cache = try Cache<Blurred, Int>.small(memoryEntries: memoryEntries)
         try cache.insert(1, for: Blurred(name: "A"))
@@ -132,7 +132,7 @@ struct EqualKeyTests {
         #expect(try cache.value(for: Blurred(name: "A")) == 1)
     }
 
-    @Test("tags and names that are equal are one")
+    @Test("equal tags and names are the same")
     func tagsAndNames() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let cache = try Cache<Int, Int>(in: store, named: "é"), same = try Cache<Int, Int>(in: store, named: "e\u{301}")
@@ -142,7 +142,7 @@ struct EqualKeyTests {
         #expect(try cache.value(for: 1) == nil)
     }
 
-    @Test("what is stored under bytes that no key encodes to is a miss, and is in no list of keys")
+    @Test("an entry under bytes that no key encodes to is a miss, and is not listed")
     func foreignBytes() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let texts = try Cache<String, Int>(in: store, named: ""), numbers = try Cache<Double, Int>(in: store, named: "")
@@ -157,7 +157,7 @@ struct EqualKeyTests {
         #expect(try copy.value(for: "é") == 2)
     }
 
-    @Test("keys encode as JSON that a decoder reads, whatever containers they ask for")
+    @Test("keys encode as JSON that a decoder reads, with every kind of container")
     func containers() throws {
         struct Everything: Hashable, Codable {
             var text = "\"\\\n\u{1}é/", flag = true, nothing: Int?, small = Int8(-1), large = UInt64.max

@@ -19,14 +19,14 @@ struct EventsTests {
         }
     }
 
-    /// All that was told until the cache has gone.
+    /// All events until the cache is freed.
     private func all<Value>(_ stream: AsyncStream<Cache<String, Value>.Event>) async -> [String] {
         var seen: [String] = []
         for await event in stream { seen.append(words(event)) }
         return seen
     }
 
-    @Test("reads are told, with the reason of each miss, and counted by the store under the same reasons")
+    @Test("reads send events with the reason of each miss, and the store counts the same reasons")
     func reads() async throws {
         let clock = TestClock()
         var options = Store.Options(capacity: 4 << 20)
@@ -57,11 +57,11 @@ struct EventsTests {
         #expect(
             await all(events) == [
                 "hit a store", "miss b invalidated", "miss c absent", "miss a expired", "hit a store stale",
-                "undecodable d", "miss d absent",
+                "undecodable d", "miss d undecodable",
             ])
     }
 
-    @Test("loads are told and counted: those that fail, and those that come to nothing, too")
+    @Test("loads send events and are counted, including failed and unstored ones")
     func loads() async throws {
         var cache: Cache<String, Int>? = try .small(memoryEntries: 0)
         let events = try #require(cache?.events)
@@ -87,7 +87,7 @@ struct EventsTests {
         try await ended(changed, events)
     }
 
-    /// The rest of `loads`, in which nobody holds the cache any longer.
+    /// The second half of `loads`, which does not retain the cache.
     private func ended(
         _ cache: consuming Cache<String, Int>, _ events: AsyncStream<Cache<String, Int>.Event>
     ) async throws {
@@ -104,10 +104,10 @@ struct EventsTests {
             ])
     }
 
-    @Test("who waits for another object's load is counted, with its time")
+    @Test("waits for another object's load are counted, with their time")
     func waits() async throws {
         let directory = TemporaryDirectory()
-        // (A lease that outlasts the test, however busy the machine is.)
+        // The lease outlasts the test even on a busy machine.
         let one = try Cache<String, Int>(at: directory.path, capacity: 4 << 20, leaseTime: .seconds(3600)),
             other = try Cache<String, Int>(at: directory.path)
         let begun = Gate(), goOn = Gate()
@@ -120,7 +120,7 @@ struct EventsTests {
         }
         try await begun.wait()
         let waiting = Task { try await other.value(for: "k") { 2 } }
-        // It has missed, and nothing but the other's load can give it a value.
+        // It has missed, and only the other object's load can give it a value.
         while other.statistics.misses == 0 { await Task.yield() }
         try await Task.sleep(for: .milliseconds(50))
         goOn.open()
@@ -132,7 +132,7 @@ struct EventsTests {
         #expect((statistics.waited > .zero) == (statistics.waits == 1))
     }
 
-    @Test("a listener may use the cache that it listens to")
+    @Test("a reader of events may use the cache")
     func usesTheCache() async throws {
         let cache: Cache<String, Int> = try .small()
         let events = cache.events
@@ -152,7 +152,7 @@ struct EventsTests {
         #expect(try await listener.value)
     }
 
-    @Test("a listener that throws harms nobody")
+    @Test("a reader of events that throws does no harm")
     func throwing() async throws {
         let cache: Cache<String, Int> = try .small()
         let events = cache.events, others = cache.events

@@ -15,7 +15,7 @@ struct AgeTests {
         return expiresAt.map { Double($0.millisecondsSince1970 - clock.date.millisecondsSince1970) / 1000 }
     }
 
-    @Test("in every unit, up to a date, for a duration, for ever")
+    @Test("in every unit, until a date, for a duration, forever")
     func units() throws {
         let timeout = Duration.seconds(7), ten: Int32 = 10
         for (age, seconds) in [
@@ -31,7 +31,7 @@ struct AgeTests {
         #expect(try left(.until(.distantFuture)) == Date.distantFuture.timeIntervalSince(clock.date))
     }
 
-    @Test("up to a date that is over: stale at once; what is negative is an error")
+    @Test("until a past date: stale at once; a negative age is an error")
     func past() throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         for age in [Age.zero, .until(clock.date), .until(.distantPast), .seconds(0)] {
@@ -44,7 +44,7 @@ struct AgeTests {
         }
     }
 
-    @Test("an age of the whole cache that ends at a date is each entry's, and loads go by it too")
+    @Test("a default age that ends at a date applies to each entry, including loaded ones")
     func untilAsDefault() async throws {
         let end = clock.date + 100
         let cache = try Cache<Int, Int>.small(maxAge: .until(end), clock: clock)
@@ -85,7 +85,8 @@ struct OptionsValueTests {
         try FileManager.default.removeItem(atPath: directory.path + "-2")
     }
 
-    @Test("a store whose directory was removed says so within two seconds, serves hits, and leaves a new one alone")
+    @Test(
+        "a store whose directory was removed reports it within two seconds, serves hits, and does not touch a new one")
     func removed() throws {
         let path = directory.path + "/removed"
         let store = try Store(at: path, options: .init(capacity: 2 << 20))
@@ -114,11 +115,12 @@ struct OptionsValueTests {
         #expect(try Cache<String, Int>(at: directory.url).store.statistics().maxEntries == 0)
     }
 
-    @Test("options of the store are an error for one of its caches, and so is what is out of range")
+    @Test("options of the store are an error for one of its caches, and so are options out of range")
     func ofTheStore() throws {
         let store = try Store(at: directory.path, options: .init(capacity: 2 << 20))
         for options in [
-            Cache<String, Int>.Options(maxEntries: 1), .init(capacity: 1 << 20), .init(eviction: .lru),
+            Cache<String, Int>.Options(maxEntries: 1), .init(capacity: 1 << 20), .init(reserveCapacity: 1 << 20),
+            .init(eviction: .lru),
             .init(now: { Date() }), .init(memoryBytes: -1),
         ] {
             let error = #expect(throws: ShaleError.self) { try Cache(in: store, named: "c", options: options) }
@@ -160,21 +162,23 @@ struct WalkTests {
         try await cache.sync()
     }
 
-    @Test("removeAll(where:) removes what satisfies it, of this cache, and tells of it")
+    @Test("removeAll(where:) removes matching entries of this cache, and reports the changes")
     func removing() async throws {
         let (cache, others) = try filled()
         try cache.insert("stale", for: 100, maxAge: .zero)
         var changes = cache.changes.makeAsyncIterator()
         #expect(try await cache.removeAll { key, value in key % 2 == 0 && value == "\(key)" } == 10)
         #expect(Set(try await cache.allKeys()) == Set(stride(from: 1, to: 20, by: 2)))
-        guard case .removed = await changes.next() else { Issue.record("not told"); return }
+        guard case .removed = await changes.next() else { Issue.record("no removal was reported"); return }
         #expect(try others.value(for: 1) == "other")
         #expect(try cache.entry(for: 100, includingStale: true) != nil)
         await #expect(throws: Offline.self) { try await cache.removeAll { _, _ in throw Offline() } }
         #expect(try await cache.count() == 10)
     }
 
-    @Test("removeAll(where:) leaves what was replaced since it was looked at; the predicate may use the cache")
+    @Test(
+        "removeAll(where:) keeps entries replaced since the predicate saw them; the predicate may use the cache"
+    )
     func replacedMeanwhile() throws {
         let (cache, _) = try filled()
         let removed = try cache.removeAll { key, value in
@@ -193,11 +197,11 @@ struct WalkTests {
         #expect(cache["a"] == 5)
     }
 
-    @Test("asynchronous forms wait on no task's thread")
+    @Test("asynchronous forms do not block threads of the cooperative pool")
     func asynchronous() async throws {
         let (cache, _) = try filled()
-        // As many as would hold up every thread that tasks have, twice, until the last of them has begun.
-        let count = 2 * ProcessInfo.processInfo.activeProcessorCount, begun = Counter()
+        // Twice as many as the pool has threads; each blocks until the last of them has begun.
+        let count = min(64, 2 * ProcessInfo.processInfo.activeProcessorCount), begun = Counter()
         let all = DispatchSemaphore(value: 0)
         try await withThrowingTaskGroup(of: Int.self) { group in
             for _ in 0..<count {
@@ -215,7 +219,7 @@ struct WalkTests {
     }
 }
 
-@Suite("A prefetch knows what it comes to", .timeLimit(.minutes(10)))
+@Suite("The result of a prefetch", .timeLimit(.minutes(10)))
 struct PrefetchTests {
     @Test("the value, for any number of tasks, before the load's end and after")
     func value() async throws {
@@ -230,12 +234,12 @@ struct PrefetchTests {
         #expect(try await first == 1)
         #expect(try await second == 1)
         #expect(try await prefetch.value == 1)
-        // What is there and fresh is not loaded.
+        // A fresh value is not loaded.
         #expect(try await cache.prefetch("key") { loads.add() }.value == 1)
         #expect(loads.count == 1)
     }
 
-    @Test("its error: the loader's, that of wrong options, or that there is no value")
+    @Test("its error: the loader's, that of invalid options, or that the value is missing")
     func errors() async throws {
         let cache = try Cache<String, Int>.small()
         let failing = cache.prefetch("key") { throw Offline() }
@@ -248,7 +252,7 @@ struct PrefetchTests {
         await #expect(throws: LoadError.self) { try await known.value }
     }
 
-    @Test("cancelled, it has no value, unless others wait; a task that is cancelled stops waiting alone")
+    @Test("a cancelled prefetch has no value, unless others wait; a cancelled task only stops waiting itself")
     func cancelled() async throws {
         let cache = try Cache<String, Int>.small(), gate = Gate(), begun = Gate()
         let load: @Sendable () async throws -> Int = {
@@ -280,7 +284,7 @@ struct CachingTests {
             get { values.withLock { $0[key] } }
             set { values.withLock { $0[key] = newValue } }
         }
-        func value(
+        nonisolated(nonsending) func value(
             for key: String, policy: LoadOptions, load: @escaping @Sendable () async throws -> Int
         ) async throws -> Int {
             if let value = self[key], policy.policy != .reload { return value }
@@ -291,9 +295,12 @@ struct CachingTests {
         func removeAll() { values.withLock { $0 = [:] } }
     }
 
-    @Test("a cache and a test's own serve the same code")
+    @Test("the same code works with a cache and a test's substitute")
     func both() async throws {
-        for cache: any Caching<String, Int> in [Fake(), try Cache<String, Int>.small()] {
+        let caches: [any Caching<String, Int>] = [
+            Fake(), try Cache<String, Int>.small(), MemoryCache<String, Int>().caching,
+        ]
+        for cache in caches {
             cache["a"] = 1
             #expect(cache["a"] == 1)
             #expect(try await cache.value(for: "a") { 2 } == 1)
@@ -307,7 +314,7 @@ struct CachingTests {
     }
 }
 
-@Suite("Errors say what to do, in Swift")
+@Suite("Errors name the remedy in Swift's terms")
 struct ErrorTests {
     private let directory = TemporaryDirectory()
 
@@ -331,7 +338,7 @@ struct ErrorTests {
         all += [
             error { try open { $0.capacity = 2 << 20 } }, error { try open { $0.maxEntries = 5 } },
             error { try open { $0.shards = 2 } }, error { try open { $0.segmentSize = 1 << 20 } },
-            error { try open { $0.eviction = .adaptive } }, error { try open { $0.maxAge = .milliseconds(-5) } },
+            error { try open { $0.eviction = .clock } }, error { try open { $0.maxAge = .milliseconds(-5) } },
             error {
                 try open {
                     $0.isReadOnly = true
@@ -348,7 +355,7 @@ struct ErrorTests {
         return all.compactMap(\.self)
     }
 
-    @Test("none speaks C; each names the directory; the description is the localized one")
+    @Test("no message has C names; each names the directory; the localized description is the same")
     func swift() throws {
         for error in try errors() {
             for word in [

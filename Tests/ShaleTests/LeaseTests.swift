@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-/// Caches that know nothing of each other but the store's directory, as those of several processes do.
+/// Cache objects that share only the store's directory, like those of several processes.
 @Suite("Loads of several processes", .timeLimit(.minutes(30)))
 struct LeaseTests {
     private let clock = TestClock()
@@ -12,12 +12,12 @@ struct LeaseTests {
         try Cache(at: directory.url, maxAge: .seconds(60), capacity: 4 << 20, leaseTime: leaseTime, now: clock.now)
     }
 
-    /// A load that begins and does not end: what a process that was killed leaves behind.
+    /// A load that begins and does not end, as in a killed process.
     private func abandonLoad(of key: String, in cache: Cache<String, Int>, leaseTime: Duration) throws -> Lease {
         try #require(try cache.store.lease(try cache.stored(key), for: leaseTime))
     }
 
-    @Test("one load for all of them, and the others get its value from the store")
+    @Test("one process loads, and the others get its value from the store")
     func oneLoad() async throws {
         let caches = try (0..<8).map { _ in try open() }
         let loads = Counter(), asked = Counter()
@@ -41,7 +41,7 @@ struct LeaseTests {
         #expect(caches.reduce(0) { $0 + $1.statistics.loads } == 10)
     }
 
-    @Test("a lease that nobody renews ends with its time")
+    @Test("a lease that is not renewed expires")
     func abandoned() async throws {
         let cache = try open()
         let begun = ContinuousClock.now
@@ -66,7 +66,7 @@ struct LeaseTests {
         #expect(try await first.value == 1 && loads.count == 1)
     }
 
-    @Test("a load that fails passes its turn on")
+    @Test("after a failed load, another process loads")
     func failure() async throws {
         let mine = try open(), theirs = try open()
         let begun = Gate(), gate = Gate()
@@ -84,7 +84,7 @@ struct LeaseTests {
         #expect(try await second.value == 2)
     }
 
-    @Test("who serves stale does not wait for another's load, and gets its value afterwards")
+    @Test("a caller that accepts a stale value does not wait for another object's load, and gets its value afterwards")
     func stale() async throws {
         let mine = try open(), theirs = try open()
         try mine.insert(1, for: "key")
@@ -97,9 +97,9 @@ struct LeaseTests {
         #expect(theirs.statistics.loads == 0)
     }
 
-    @Test("a reload joins another's load")
+    @Test("a reload joins another object's load")
     func reload() async throws {
-        // Nothing tells when the second one waits: where it came too late, once more with more time.
+        // The start of the second one's wait is not observable: if it was too late, retry with more time.
         for round in 1...20 {
             let mine = try open(), theirs = try open(), key = "\(round)"
             let begun = Gate(), gate = Gate()
@@ -120,7 +120,7 @@ struct LeaseTests {
         Issue.record("no reload joined another's load")
     }
 
-    @Test("who waits for another's load can be cancelled")
+    @Test("a wait for another object's load can be cancelled")
     func cancellation() async throws {
         let cache = try open()
         let lease = try abandonLoad(of: "key", in: cache, leaseTime: .seconds(3000))
@@ -133,7 +133,7 @@ struct LeaseTests {
         #expect(try await cache.value(for: "key") { 2 } == 2)
     }
 
-    @Test("a value that another gave a new age need not be loaded")
+    @Test("a value that another object has renewed is not loaded")
     func touched() async throws {
         let mine = try open(), theirs = try open()
         try mine.insert(1, for: "key")
@@ -147,7 +147,7 @@ struct LeaseTests {
         #expect(theirs.statistics.loads == 0)
     }
 
-    @Test("a store's lease goes to one, is renewed by its holder alone, and is given back once")
+    @Test("a store's lease has one holder, which alone can renew it, and can be released once")
     func store() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let lease = try #require(try store.lease("key", for: .seconds(60)))

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Ages of what is loaded", .timeLimit(.minutes(30)))
+@Suite("Ages of loaded values", .timeLimit(.minutes(30)))
 struct LoadAgeTests {
     private let clock = TestClock()
 
@@ -11,7 +11,7 @@ struct LoadAgeTests {
         try #require(entry?.expiresAt).millisecondsSince1970 - clock.date.millisecondsSince1970
     }
 
-    @Test("the loaded value decides on its age, and so does what stays as it is")
+    @Test("the loader sets the age of loaded and of unmodified values")
     func byValue() async throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         for seconds in [1, 7, 300] {
@@ -25,7 +25,7 @@ struct LoadAgeTests {
         }
     }
 
-    @Test("jitter shortens ages by chance, by no more than it says: of values, of those that stay, of what is missing")
+    @Test("jitter shortens ages at random, at most by its limit: of values, of unmodified values, of missing values")
     func jitter() async throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         let options = LoadOptions(.reload, jitter: 0.5)
@@ -38,13 +38,13 @@ struct LoadAgeTests {
             missing.insert(try #require(known?.expiresAt) - clock.date.millisecondsSince1970)
         }
         for ages in [loaded, renewed, missing] {
-            // A hundred draws from 30,000 are not all alike.
+            // A hundred draws from 30,000 values differ.
             #expect(ages.count > 10)
             #expect(ages.allSatisfy { 30_000...60_000 ~= $0 })
         }
     }
 
-    @Test("without jitter ages are exact; and for ever stays for ever")
+    @Test("without jitter ages are exact; and forever stays forever")
     func exact() async throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         for key in 0..<20 { #expect(try age(try await cache.entry(for: key) { _ in .value(key) }) == 60_000) }

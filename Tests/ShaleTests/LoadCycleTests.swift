@@ -10,7 +10,7 @@ struct LoadCycleTests {
         try Cache(at: path ?? directory.path, capacity: 4 << 20, leaseTime: .milliseconds(50))
     }
 
-    /// The chain of keys that the one who asks is told.
+    /// The keys in the caller's error.
     private func cycle(_ ask: () async throws -> Int) async -> [String]? {
         do { Issue.record("\(try await ask())") } catch LoadError.cycle(let keys) { return keys } catch {
             Issue.record(error)
@@ -18,7 +18,7 @@ struct LoadCycleTests {
         return nil
     }
 
-    @Test("a loader that asks for its own key is told so, and the key can be loaded afterwards")
+    @Test("a loader that asks for its own key gets an error, and the key can be loaded afterwards")
     func direct() async throws {
         for policy in [LoadOptions.default, .staleIfError, .staleWhileRevalidate, .reload] {
             let cache = try Cache<String, Int>.small()
@@ -33,7 +33,7 @@ struct LoadCycleTests {
         #expect(LoadError.cycle(keys: ["a", "b", "a"]).description == "a load waits for itself: a → b → a")
     }
 
-    @Test("a loader that is told so may go on without, whatever policy it asked with")
+    @Test("a loader that gets the error may continue without the value, with every policy")
     func caught() async throws {
         let clock = TestClock(), cache = try Cache<String, Int>.small(clock: clock)
         cache["a"] = 1
@@ -47,7 +47,7 @@ struct LoadCycleTests {
         #expect(value == 3)
     }
 
-    @Test("by way of other keys, and of other caches in the store: the chain names them all")
+    @Test("through other keys and other caches in the store: the error names all keys")
     func chain() async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let letters = try Cache<String, Int>(in: store, named: "letters")
@@ -62,7 +62,7 @@ struct LoadCycleTests {
         #expect(keys == ["b of \"letters\"", "1 of \"numbers\"", "b of \"letters\""])
     }
 
-    @Test("through another cache object on the same directory, by whatever path", arguments: [false, true])
+    @Test("through another cache object on the same directory, also by another path", arguments: [false, true])
     func otherObject(byLink: Bool) async throws {
         let mine = try open()
         let link = directory.url.deletingLastPathComponent().appendingPathComponent("link-\(UUID().uuidString)")
@@ -82,7 +82,7 @@ struct LoadCycleTests {
         #expect(chain == ["a", "b", "a"])
     }
 
-    @Test("of two loads that were begun by different tasks and ask for each other's key, one is told so")
+    @Test("of two loads of different tasks that ask for each other's key, one gets the error")
     func twoTasks() async throws {
         let cache = try Cache<String, Int>.small()
         let bothBegun = Counter(), cycles = Counter()
@@ -109,13 +109,13 @@ struct LoadCycleTests {
         #expect(value == 1)
     }
 
-    @Test("what nobody waits for may ask: a load in the background, and a task that outlives its load")
+    @Test("a load in the background and a task that outlives its load do not count as waiting")
     func noCycle() async throws {
         let clock = TestClock(), cache = try Cache<String, Int>.small(clock: clock)
         cache["b"] = 0
         clock.advance(seconds: 60)
         let first = try await cache.value(for: "a") {
-            // Served at once: "b" is loaded behind, and waits for "a".
+            // Served at once: "b" is loaded in the background, and waits for "a".
             try await cache.value(for: "b", policy: .staleWhileRevalidate) { try await cache.value(for: "a") { 9 } + 1 }
         }
         #expect(first == 0)
@@ -133,7 +133,7 @@ struct LoadCycleTests {
         #expect(try await later.task?.value == 2)
     }
 
-    @Test("a load goes with the last who asked, though its loader asks for other keys")
+    @Test("a load ends with its last caller, also while its loader asks for other keys")
     func cancellation() async throws {
         let cache = try Cache<String, Int>.small()
         let begun = Gate(), never = Gate(), cancelled = Counter()
@@ -156,7 +156,7 @@ struct LoadCycleTests {
         #expect(try await cache.value(for: "a") { 2 } == 2)
     }
 
-    @Test("a load that goes on after its cancellation keeps other processes waiting for its lease's time alone")
+    @Test("a load that continues after its cancellation delays other processes only for its lease time")
     func stubborn() async throws {
         let mine = try open(), theirs = try open()
         let begun = Gate(), gate = Gate()
@@ -175,7 +175,7 @@ struct LoadCycleTests {
         #expect(try await mine.value(for: "a", policy: .reload) { 3 } == 3)
     }
 
-    /// What a loader leaves behind.
+    /// A task that outlives its loader.
     private final class Later: @unchecked Sendable {
         var task: Task<Int, any Error>?
     }

@@ -18,7 +18,7 @@ struct LoadLimitTests {
         if case .hardLimit(key, limit)? = error as? LoadError { true } else { false }
     }
 
-    /// A load that says when it has begun, and waits until it is let go or cancelled.
+    /// A load that signals its start, and waits until it is released or cancelled.
     private final class Load: Sendable {
         let begun = Gate(), gate = Gate(), cancelled = Counter(), loads = Counter()
         func callAsFunction() async throws -> Int {
@@ -32,7 +32,7 @@ struct LoadLimitTests {
         }
     }
 
-    @Test("at the soft limit what is stale is served, and says why; the load goes on and stores")
+    @Test("at the soft limit the stale value is served with the reason; the load continues and stores")
     func soft() async throws {
         for policy in [LoadPolicy.default, .staleIfError, .reload] {
             let cache = try stale(), load = Load(), sleeps = time.sleeps.count
@@ -56,7 +56,7 @@ struct LoadLimitTests {
         }
     }
 
-    @Test("a load that ends before the soft limit is what is served, with no error")
+    @Test("the result of a load that ends before the soft limit is served, without an error")
     func beforeSoft() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
@@ -71,14 +71,14 @@ struct LoadLimitTests {
         #expect(entry.value == 2 && entry.source == .loader && !entry.isStale && entry.error == nil)
     }
 
-    @Test("with nothing stored, the soft limit changes nothing, and the hard limit counts from the beginning")
+    @Test("with nothing stored, the soft limit has no effect, and the hard limit counts from the start")
     func softWithout() async throws {
         let cache = try Cache<String, Int>.small(limitClock: time), load = Load()
         let options = LoadOptions(softLimit: .seconds(1), hardLimit: .seconds(5))
         let first = Task { try await cache.value(for: "key", policy: options) { try await load() } }
         try await time.sleeps.wait(for: 1)
         time.advance(by: .seconds(1))
-        // It waits on.
+        // It continues to wait.
         try await time.sleeps.wait(for: 2)
         load.gate.open()
         #expect(try await first.value == 2)
@@ -99,7 +99,7 @@ struct LoadLimitTests {
             let options = LoadOptions(policy, softLimit: .seconds(5), hardLimit: .seconds(3))
             let asked = Task { try await cache.value(for: "key", policy: options) { try await load() } }
             try await load.begun.wait()
-            // The one timer is the hard limit's.
+            // The only timer is that of the hard limit.
             try await time.sleeps.wait(for: sleeps + 1)
             time.advance(by: .seconds(3))
             do { Issue.record("\(try await asked.value)") } catch { #expect(isHard(error, "key", .seconds(3))) }
@@ -108,10 +108,10 @@ struct LoadLimitTests {
         }
         #expect(
             LoadError.hardLimit(key: "key", limit: .seconds(3)).description
-                == "the load of key takes longer than its hard limit, 3.0 seconds")
+                == "the load of key exceeded its hard limit of 3.0 seconds")
     }
 
-    @Test("a hard limit is its caller's alone: the load goes on for the others")
+    @Test("a hard limit applies only to its caller: the load continues for the others")
     func hardOfOne() async throws {
         let cache = try Cache<String, Int>.small(limitClock: time), load = Load()
         let patient = Task { try await cache.value(for: "key") { try await load() } }
@@ -125,7 +125,7 @@ struct LoadLimitTests {
         #expect(load.loads.count == 1 && load.cancelled.count == 0)
     }
 
-    @Test("staleIfError: at the hard limit what is stale is served, with the limit as its error")
+    @Test("staleIfError: at the hard limit the stale value is served, with the limit as its error")
     func hardWithStale() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
@@ -141,7 +141,7 @@ struct LoadLimitTests {
     }
 
     @Test(
-        "a load in the background ends by the hard limit: of who was served at the soft one, served stale, or prefetched"
+        "a load in the background ends at the hard limit: after a soft limit, after a stale value, or as a prefetch"
     )
     func hardBehind() async throws {
         let served = try stale(), first = Load()
@@ -175,7 +175,7 @@ struct LoadLimitTests {
         try await third.cancelled.wait(for: 1)
     }
 
-    @Test("the hard limit ends the wait for another's load too")
+    @Test("the hard limit also ends the wait for another object's load")
     func hardElsewhere() async throws {
         let directory = TemporaryDirectory()
         let cache = try Cache<String, Int>(at: directory.url, capacity: 4 << 20, limitClock: time)
@@ -188,7 +188,7 @@ struct LoadLimitTests {
         #expect(cache.statistics.loads == 0)
     }
 
-    @Test("a caller that is cancelled while it has limits leaves at once, and its load with it")
+    @Test("a cancelled caller with limits returns at once, and its load is cancelled")
     func cancelled() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
@@ -203,7 +203,7 @@ struct LoadLimitTests {
         try await load.cancelled.wait(for: 1)
     }
 
-    @Test("options that are out of range are an error, and prefetch nothing")
+    @Test("options out of range are an error, and prefetch nothing")
     func outOfRange() async throws {
         let cache = try Cache<String, Int>.small()
         for options in [

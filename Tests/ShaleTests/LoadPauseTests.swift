@@ -14,7 +14,7 @@ struct LoadPauseTests {
         return cache
     }
 
-    /// Asks with a load that fails. Whether it was tried.
+    /// Calls with a load that fails. Returns whether it was tried.
     private func fail(_ cache: Cache<String, Int>, _ options: LoadOptions) async throws -> (
         entry: Cache<String, Int>.Entry, wasTried: Bool
     ) {
@@ -30,7 +30,7 @@ struct LoadPauseTests {
         if case .paused("key", is Offline)? = error as? LoadError { true } else { false }
     }
 
-    @Test("what is stale is served without another try until the pause is over, and says why")
+    @Test("the stale value is served with the reason, without another load, until the pause is over")
     func pause() async throws {
         let cache = try stale()
         let failed = try await fail(cache, options)
@@ -45,19 +45,19 @@ struct LoadPauseTests {
         #expect(try await fail(cache, options).wasTried)
     }
 
-    @Test("without the option each caller tries, and so do policies that serve nothing stale")
+    @Test("without the option each caller loads, and so does reload; a policy that serves no stale value throws")
     func without() async throws {
         let cache = try stale()
         #expect(try await fail(cache, options).wasTried)
         #expect(try await fail(cache, .staleIfError).wasTried)
-        for policy in [LoadPolicy.default, .reload] {
+        for (policy, loads) in [(LoadPolicy.default, 2), (.reload, 3)] {
             let options = LoadOptions(policy, pauseAfterFailure: .seconds(10))
             await #expect(throws: Offline.self) { try await fail(cache, options) }
+            #expect(cache.statistics.loads == loads)
         }
-        #expect(cache.statistics.loads == 4)
     }
 
-    @Test("staleWhileRevalidate: nothing is tried in the background either")
+    @Test("staleWhileRevalidate: no load in the background either")
     func behind() async throws {
         let cache = try stale(), gate = Gate()
         let options = LoadOptions(.staleWhileRevalidate, pauseAfterFailure: .seconds(10))
@@ -73,12 +73,12 @@ struct LoadPauseTests {
         let loads = cache.statistics.loads
         let paused = try await fail(cache, options)
         #expect(paused.entry.value == 1 && isPaused(paused.entry.error))
-        // Would join the load, were there one.
+        // Would join a load if there were one.
         #expect(try await cache.value(for: "key") { 2 } == 2)
         #expect(cache.statistics.loads == loads + 1)
     }
 
-    @Test("a load that succeeds ends it; a clock that is set back does too")
+    @Test("a successful load ends it, and so does setting the clock back")
     func ends() async throws {
         let cache = try stale()
         #expect(try await fail(cache, options).wasTried)
@@ -90,14 +90,49 @@ struct LoadPauseTests {
         #expect(try await fail(cache, options).wasTried)
     }
 
-    @Test("with nothing stale, each caller tries")
-    func nothing() async throws {
+    @Test(
+        "without a stale value, a load fails once: the others get its error until the pause is over",
+        arguments: [LoadPolicy.default, .staleIfError, .staleWhileRevalidate])
+    func nothing(policy: LoadPolicy) async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
-        for _ in 0..<2 { await #expect(throws: Offline.self) { try await fail(cache, options) } }
-        #expect(cache.statistics.loads == 2)
+        let options = LoadOptions(policy, pauseAfterFailure: .seconds(10))
+        for (wait, loads) in [(0, 1), (0, 1), (9_999, 1), (1, 2)] as [(Int64, Int)] {
+            clock.advance(milliseconds: wait)
+            await #expect(throws: Offline.self) { try await fail(cache, options) }
+            #expect(cache.statistics.loads == loads)
+        }
+        // A value from elsewhere is served at once.
+        cache["key"] = 3
+        #expect(try await fail(cache, options).entry.value == 3)
+        try cache.remove("key")
+        await #expect(throws: Offline.self) { try await fail(cache, options) }
+        #expect(try await cache.value(for: "key", policy: .reload) { 4 } == 4)
     }
 
-    @Test("a hard limit is a failure; a cancellation is none")
+    @Test("200,000 keys without a value share a table of 1,024 failures")
+    func bounded() async throws {
+        let cache = try Cache<Int, Int>.small(clock: clock)
+        for key in 0..<2000 {
+            await #expect(throws: Offline.self) {
+                try await cache.value(for: key, policy: options) { throw Offline() }
+            }
+        }
+        #expect(cache.pauses.count == 1024)
+        let pauses = LoadPauses<Int>()
+        for key in 0..<200_000 { pauses.begin(key, hasStale: false, after: Offline(), at: 0, for: .seconds(1)) }
+        #expect(pauses.count == 1024)
+        #expect(pauses.cause(for: 200_000 - 1024, at: 0) is Offline && pauses.cause(for: 200_000 - 1025, at: 0) == nil)
+        // The latest failure of a key counts, and in one table only.
+        pauses.begin(200_000 - 1024, hasStale: false, after: Offline(), at: 0, for: .seconds(1))
+        pauses.begin(0, hasStale: false, after: Offline(), at: 0, for: .seconds(1))
+        #expect(pauses.cause(for: 200_000 - 1024, at: 0) is Offline && pauses.cause(for: 200_000 - 1023, at: 0) == nil)
+        pauses.begin(0, hasStale: true, after: Offline(), at: 0, for: .seconds(1))
+        #expect(pauses.count == 1024)
+        pauses.end(0)
+        #expect(pauses.cause(for: 0, at: 0) == nil && pauses.count == 1023)
+    }
+
+    @Test("a hard limit is a failure; a cancellation is not")
     func limits() async throws {
         let cache = try stale()
         var options = options
@@ -132,15 +167,15 @@ struct LoadPauseTests {
         else { Issue.record("\(paused)"); return }
     }
 
-    @Test("pauses that are over are forgotten when there are many")
+    @Test("expired pauses are removed when there are many")
     func many() {
         let pauses = LoadPauses<Int>()
-        for key in 0..<1024 { pauses.begin(key, after: Offline(), at: 0, for: .seconds(1)) }
+        for key in 0..<1024 { pauses.begin(key, hasStale: true, after: Offline(), at: 0, for: .seconds(1)) }
         #expect(pauses.count == 1024)
-        pauses.begin(1024, after: Offline(), at: 1000, for: .seconds(1))
+        pauses.begin(1024, hasStale: true, after: Offline(), at: 1000, for: .seconds(1))
         #expect(pauses.count == 1)
         #expect(pauses.cause(for: 1024, at: 1999) is Offline && pauses.cause(for: 1024, at: 2000) == nil)
-        for key in 0..<3000 { pauses.begin(key, after: Offline(), at: 1500, for: .seconds(1000)) }
+        for key in 0..<3000 { pauses.begin(key, hasStale: true, after: Offline(), at: 1500, for: .seconds(1000)) }
         #expect(pauses.count == 3000)
     }
 }

@@ -14,7 +14,7 @@ struct LoaderTests {
         return hold
     }
 
-    @Test("all who join get the one result; who joins later begins another")
+    @Test("all callers that join get the same result; a later caller begins another load")
     func shared() async throws {
         let gate = Gate(), loads = Counter()
         let holds = try (0..<10).map { _ in
@@ -25,11 +25,11 @@ struct LoaderTests {
         }
         gate.open()
         for hold in holds { #expect(try await hold.output() == 1) }
-        // The load leaves the table after its result is out: until then it says so itself.
+        // The load leaves the table after its result is delivered; until then, joining it fails.
         #expect(try await join { loads.add() }.output() == 2)
     }
 
-    @Test("a load that answers with what it has found in the store serves nobody who asks later")
+    @Test("a load that returns an entry from the store does not serve later callers")
     func answersFromTheStore() async throws {
         let looked = Gate(), gate = Gate()
         guard
@@ -49,7 +49,7 @@ struct LoaderTests {
         #expect(try await second.output() == 2)
     }
 
-    @Test("all who wait are resumed in the order in which they came, but for those who left")
+    @Test("waiters are resumed in the order of their calls, except those that have left")
     func order() async throws {
         let gate = Gate(), line = LineExecutor(), resumed = Counter()
         let holds = try (0..<1000).map { _ in
@@ -64,7 +64,7 @@ struct LoaderTests {
                 return resumed.add()
             }
         }
-        // One after the other: when this one runs, all wait.
+        // Tasks run one after the other: when this one runs, all others wait.
         await Task(executorPreference: line) {
             for number in stride(from: 0, to: 1000, by: 7) { holds[number].release() }
             gate.open()
@@ -74,7 +74,7 @@ struct LoaderTests {
         #expect(places == Array(1...(1000 - 143)))
     }
 
-    @Test("what the store has by now is the answer, where no load is under way")
+    @Test("without a load under way, the stored value is the result")
     func stored() async throws {
         guard case .stored(5) = try join("key", unless: 5, { 6 }) else {
             Issue.record("loaded"); return
@@ -92,7 +92,7 @@ struct LoaderTests {
         #expect(try await second.output() == 7)
     }
 
-    @Test("an error goes to all")
+    @Test("all callers get the error")
     func error() async throws {
         let gate = Gate()
         let holds = try (0..<3).map { _ in
@@ -105,7 +105,7 @@ struct LoaderTests {
         for hold in holds { await #expect(throws: Offline.self) { try await hold.output() } }
     }
 
-    @Test("a waiter that is cancelled leaves at once, and alone")
+    @Test("a cancelled waiter returns at once; the others wait")
     func oneCancelled() async throws {
         let gate = Gate(), cancelled = Counter()
         let holds = try (0..<3).map { _ in
@@ -127,7 +127,7 @@ struct LoaderTests {
         #expect(cancelled.count == 0)
     }
 
-    @Test("with the last who holds it, the load is cancelled, waiting or not")
+    @Test("the load is cancelled with its last holder, waiting or not")
     func lastCancelled() async throws {
         let never = Gate(), begun = Gate(), cancelled = Counter()
         let load: @Sendable () async throws -> Int = {
@@ -150,7 +150,7 @@ struct LoaderTests {
         await #expect(throws: CancellationError.self) { try await second.output() }
     }
 
-    @Test("a load begins when the cancelled one before it has ended, never beside it")
+    @Test("a load begins after the end of the cancelled one before it")
     func afterCancelled() async throws {
         let begun = Gate(), stubborn = Gate(), running = Counter(), ended = Counter()
         let first = try join {
@@ -163,7 +163,7 @@ struct LoaderTests {
         try await begun.wait()
         first.release()
         let never = Counter()
-        // Cancelled before its turn: it never runs.
+        // Cancelled before it began: it never runs.
         try join { never.add() }.release()
         let thirdBegun = Gate(), gate = Gate()
         let third = try join {

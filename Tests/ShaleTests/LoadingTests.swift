@@ -29,7 +29,7 @@ struct LoadingTests {
         #expect(cache.statistics.loads == 1)
     }
 
-    @Test("waves of tasks that come while loads end cause one load each", arguments: 0..<20)
+    @Test("waves of tasks that arrive while loads end cause one load each", arguments: 0..<20)
     func waves(_: Int) async throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         let loads = Counter()
@@ -64,7 +64,7 @@ struct LoadingTests {
         }
     }
 
-    @Test("what is missing is loaded, stored with its age and tags, and reported as loaded", arguments: [0, 256])
+    @Test("a missing value is loaded, stored with its age and tags, and reported as loaded", arguments: [0, 256])
     func missing(memoryEntries: Int) async throws {
         for policy in policies {
             let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries, clock: clock)
@@ -81,7 +81,7 @@ struct LoadingTests {
         }
     }
 
-    @Test("stale: default and reload load; staleIfError loads; staleWhileRevalidate serves and loads behind")
+    @Test("stale: default and reload load; staleIfError loads; staleWhileRevalidate serves and loads in the background")
     func stale() async throws {
         for policy in policies {
             let cache = try Cache<String, Int>.small(clock: clock)
@@ -99,7 +99,7 @@ struct LoadingTests {
         }
     }
 
-    @Test("a load that fails: staleIfError serves what is stale, the others throw; nothing is stored")
+    @Test("a failed load: staleIfError serves the stale value, the others throw; nothing is stored")
     func failing() async throws {
         for policy in policies where policy != .staleWhileRevalidate {
             let cache = try Cache<String, Int>.small(clock: clock)
@@ -122,7 +122,7 @@ struct LoadingTests {
         }
     }
 
-    @Test("staleIfError serves nothing that was removed while the load went on")
+    @Test("staleIfError does not serve a value that was removed during the load")
     func removedMeanwhile() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         cache["key"] = 1
@@ -157,7 +157,7 @@ struct LoadingTests {
     }
 
     @Test(
-        "what another handle renews or replaces just after it was read as stale is not loaded again",
+        "an entry that another handle renews or replaces just after it was read as stale is not loaded again",
         arguments: [true, false])
     func renewedMeanwhile(isReplaced: Bool) async throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
@@ -179,12 +179,12 @@ struct LoadingTests {
             return .value("loaded")
         }
         #expect(stale.value == "old" && stale.isStale)
-        // Would join the load, were there one, or come after it.
+        // Would join a load if there were one, or begin after it.
         #expect(try await cache.value(for: "key", policy: .reload) { "reloaded" } == "reloaded")
         #expect(loads.count == 0)
     }
 
-    @Test("not modified: the stored value gets a new age, and keeps the rest")
+    @Test("not modified: the stored value gets a new age, and keeps everything else")
     func notModified() async throws {
         for policy in [LoadOptions.default, .staleIfError, .reload] {
             let cache = try Cache<String, Int>.small(clock: clock)
@@ -201,8 +201,8 @@ struct LoadingTests {
         }
     }
 
-    @Test("not modified, but it left meanwhile: it is stored again; with nothing stored it is an error")
-    func notModifiedGone() async throws {
+    @Test("not modified, but evicted during the load: it is stored again; with nothing stored it is an error")
+    func notModifiedButEvicted() async throws {
         let cache = try Cache<String, Int>.small(staleFor: .seconds(10), clock: clock)
         try cache.insert(1, for: "key", tags: ["t"], etag: "e", pinned: true)
         clock.advance(seconds: 60)
@@ -217,7 +217,7 @@ struct LoadingTests {
         await #expect(throws: ShaleError.self) { try await cache.entry(for: "other") { _ in .notModified() } }
     }
 
-    @Test("a loaded value that cannot be stored is returned all the same, and counted")
+    @Test("a loaded value that cannot be stored is returned and counted")
     func unstored() async throws {
         let cache = try Cache<String, Data>.small(clock: clock)
         let large = Data(count: 2 << 20)
@@ -227,14 +227,14 @@ struct LoadingTests {
         #expect(cache["key"] == nil)
     }
 
-    @Test("a value that is stale at once goes to all who wait, and is loaded again for the next")
+    @Test("a value that is stale at once goes to all waiters, and is loaded again for the next caller")
     func staleAtOnce() async throws {
         let cache = try Cache<String, Int>.small(staleFor: .zero, clock: clock)
         let loads = Counter()
         for i in 1...3 { #expect(try await cache.value(for: "key", maxAge: .zero) { loads.add() } == i) }
     }
 
-    @Test("a waiter that is cancelled leaves at once; the load goes on for the others")
+    @Test("a cancelled waiter returns at once; the load continues for the others")
     func cancelOne() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         let gate = Gate(), begun = Gate()
@@ -256,7 +256,7 @@ struct LoadingTests {
         #expect(cache.statistics.loads == 1)
     }
 
-    @Test("the last waiter's cancellation cancels the load, and stores nothing, even if the load goes on to its end")
+    @Test("cancelling the last waiter cancels the load, and nothing is stored, even if the load runs to its end")
     func cancelLast() async throws {
         for policy in policies {
             let cache = try Cache<String, Int>.small(clock: clock)
@@ -284,7 +284,7 @@ struct LoadingTests {
         }
     }
 
-    @Test("a task that is cancelled already loads nothing")
+    @Test("an already cancelled task loads nothing")
     func cancelledBefore() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         let gate = Gate(), loads = Counter()
@@ -299,7 +299,7 @@ struct LoadingTests {
         #expect(loads.count == 0)
     }
 
-    @Test("prefetch loads behind; who asks meanwhile waits for it; its token cancels")
+    @Test("prefetch loads in the background; callers wait for it; its handle cancels")
     func prefetch() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         let gate = Gate()
@@ -326,7 +326,7 @@ struct LoadingTests {
         #expect(try await cache.value(for: "other") { 2 } == 2)
     }
 
-    @Test("prefetch leaves what is fresh, and stores no failure")
+    @Test("prefetch does not load a fresh value, and stores no failure")
     func prefetchRest() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         cache["key"] = 1
@@ -342,7 +342,7 @@ struct LoadingTests {
         #expect(loads.count == 0 && cache["key"] == 1)
     }
 
-    @Test("entries: what is stored at once, even stale, then what is loaded")
+    @Test("entries: first the stored entry, even stale, then the loaded one")
     func entries() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         func all(_ load: @escaping @Sendable () async throws -> Int) async throws -> [Int] {
@@ -363,7 +363,7 @@ struct LoadingTests {
         #expect(try await iterator.next() == nil)
     }
 
-    @Test("entries: the load begins with the second element, and ends with the task that asks for it")
+    @Test("entries: the load begins with the second element, and ends with the task that requests it")
     func entriesCancelled() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         cache["key"] = 1
@@ -388,7 +388,7 @@ struct LoadingTests {
         try await cancelled.wait(for: 1)
     }
 
-    @Test("early refresh: a fresh hit loads behind when chance says so, once, and not before")
+    @Test("early refresh: a fresh hit loads in the background when it is due, once")
     func early() async throws {
         let cache = try Cache<String, Int>.small(refreshAhead: 1e15, clock: clock)
         let loads = Counter()
@@ -399,20 +399,20 @@ struct LoadingTests {
         var changes = cache.changes.makeAsyncIterator()
         #expect(try await cache.value(for: "key", load: load) == 1)
         _ = await changes.next()
-        // At this eagerness chance is certain, but for one draw in 10^10.
+        // With this factor all but one draw in 10^10 load.
         #expect(try await cache.value(for: "key", load: load) == 1)
         guard case .inserted = await changes.next() else { Issue.record("no load"); return }
         #expect(cache["key"] == 2)
 
         let calm = try Cache<String, Int>.small(refreshAhead: 1e-15, clock: clock)
         for _ in 0..<100 { #expect(try await calm.value(for: "key", load: load) == 3) }
-        // What was not loaded has no load time to go by.
+        // An inserted value has no load time, and is not refreshed.
         cache["by hand"] = 9
         for _ in 0..<100 { #expect(try await cache.value(for: "by hand", load: load) == 9) }
         #expect(loads.count == 3)
     }
 
-    @Test("a loader that validates: entries gives what is stored, then the same with its new age; prefetch renews")
+    @Test("a loader that validates: entries has the stored entry, then the same with a new age; prefetch renews")
     func validating() async throws {
         let cache = try Cache<String, Int>.small(clock: clock)
         try cache.insert(1, for: "key", etag: "v1")
@@ -451,7 +451,7 @@ struct LoadingTests {
         #expect(kept == [1, 2])
     }
 
-    @Test("a load takes along its first caller's task-local values")
+    @Test("a load inherits the task-local values of its first caller")
     func taskLocal() async throws {
         let cache = try Cache<String, String>.small(clock: clock)
         let value = try await Trace.$name.withValue("caller") { try await cache.value(for: "key") { Trace.name } }
@@ -459,7 +459,7 @@ struct LoadingTests {
     }
     private enum Trace { @TaskLocal static var name = "" }
 
-    @Test("threads that read, write and load the same keys at once end with what was stored last")
+    @Test("after threads read, write and load the same keys at once, the last stored value remains")
     func together() async throws {
         let directory = TemporaryDirectory()
         let caches = try (0..<2).map { _ in try Cache<Int, Int>(at: directory.url, capacity: 4 << 20, memoryEntries: 4)
@@ -487,7 +487,7 @@ struct LoadingTests {
     }
 
     @Test(
-        "what is wrong with the caller's own options is an error of the load, not a value that is loaded again and again"
+        "an invalid argument of the loader's result is an error of the load, not a value that every call loads again"
     )
     func ownErrors() async throws {
         let cache = try Cache<String, Int>.small(), loads = Counter()
@@ -510,13 +510,13 @@ struct LoadingTests {
         }
         #expect(cache.statistics.failedLoads == 7 && cache.statistics.unstored == 0)
         #expect(try await cache.allKeys().isEmpty)
-        // What the store cannot do is none of theirs.
+        // Errors of the store are not theirs.
         let large = try Cache<String, Data>.small()
         #expect(try await large.value(for: "large") { Data(count: 3 << 20) }.count == 3 << 20)
         #expect(large.statistics.unstored == 1)
     }
 
-    @Test("\"not modified\" gives no new age to what was stored while its predecessor was validated")
+    @Test("\"not modified\" does not renew a value that was stored while its predecessor was validated")
     func validatedVersion() async throws {
         let clock = TestClock()
         let cache = try Cache<String, Int>.small(clock: clock)
@@ -532,13 +532,13 @@ struct LoadingTests {
         #expect(stored.value == 2 && stored.expiresAt == clock.date + 5)
     }
 
-    @Test("no entry has the version 0, which is that of a value that was not stored")
+    @Test("no entry has version 0, which means that a value was not stored")
     func versionZero() throws {
         let cache = try Cache<String, Int>.small()
         let version = try cache.insert(1, for: "key")
         #expect(try !cache.remove("key", version: 0) && !cache.remove("key", version: version + 1))
         #expect(try !cache.store.touch(cache.stored("key"), version: 0, maxAge: .zero))
-        #expect(try cache.replace(0, with: 2, for: "key") == nil)
+        #expect(try cache.insert(2, for: "key", ifVersion: 0) == nil)
         #expect(cache["key"] == 1)
         #expect(try cache.remove("key", version: version))
         #expect(cache["key"] == nil)

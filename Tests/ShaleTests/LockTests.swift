@@ -3,52 +3,64 @@ import Synchronization
 import Testing
 @testable import Shale
 
-/// What is called with one of our locks held cannot use the cache: the lock would be taken twice, which traps.
-@Suite("Code of a cache's user may use the cache", .timeLimit(.minutes(10)))
+/// Code that is called with a lock of the cache held cannot use the cache: taking the lock twice traps.
+@Suite("Client code may use the cache", .timeLimit(.minutes(10)))
 struct LockTests {
-    /// Uses a cache from wherever it is called, unless it already does so.
+    /// Uses a cache wherever it is called, but not recursively.
     final class User: Sendable {
         @TaskLocal static var isUsing = false
-        private let cache = Mutex<Cache<String, Node>?>(nil)
+        private let body = Mutex<(@Sendable () -> Void)?>(nil)
         let uses = Mutex<[String: Int]>([:])
 
-        func set(_ cache: Cache<String, Node>?) {
-            let before = self.cache.withLock { before in
-                defer { before = cache }
+        /// What a use does.
+        func set(_ body: (@Sendable () -> Void)?) {
+            let before = self.body.withLock { before in
+                defer { before = body }
                 return before
             }
             withExtendedLifetime(before) {}
         }
 
         func use(_ from: String) {
-            guard !User.isUsing, let cache = cache.withLock({ $0 }) else { return }
-            // A use sets off further ones, of observers for one.
+            guard !User.isUsing, let body = body.withLock({ $0 }) else { return }
+            // A use causes further ones, for example by observers.
             let count = uses.withLock { uses in
                 uses[from, default: 0] += 1
                 return uses[from, default: 0]
             }
-            if count > 100 { return }
-            User.$isUsing.withValue(true) {
-                for key in ["a", "b", "new"] { _ = cache[key] }
-                cache["new"] = Node(self)
-                _ = try? cache.remove("new")
-                _ = try? cache.touch("a")
-                _ = try? cache.allKeys()
-                _ = cache.prefetch("behind") { Node(self) }
-                Task(executorPreference: AtOnce()) {
-                    _ = try? await cache.value(for: "absent", policy: LockTests.options) { throw Offline() }
-                }
-                _ = cache.events
-                _ = cache.changes
-            }
+            if count <= 30 { User.$isUsing.withValue(true) { body() } }
+        }
+
+        func expect(_ places: [String]) {
+            for place in places { #expect(uses.withLock { $0[place] ?? 0 } > 0, "\(place)") }
         }
     }
 
-    final class Node: Codable, Sendable {
+    /// A key or a value.
+    final class Node: Codable, Hashable, Sendable {
         let user: User?
-        init(_ user: User?) { self.user = user }
-        init(from decoder: any Decoder) throws { user = decoder.userInfo[.user] as? User }
-        func encode(to encoder: any Encoder) throws { try [0].encode(to: encoder) }
+        let name: String
+        init(_ user: User?, _ name: String = "") {
+            self.user = user
+            self.name = name
+            user?.use("init")
+        }
+        init(from decoder: any Decoder) throws {
+            user = decoder.userInfo[.user] as? User
+            name = try decoder.singleValueContainer().decode(String.self)
+        }
+        func encode(to encoder: any Encoder) throws {
+            user?.use("key's encode")
+            try name.encode(to: encoder)
+        }
+        static func == (a: Node, b: Node) -> Bool {
+            a.user?.use("==")
+            return a.name == b.name
+        }
+        func hash(into hasher: inout Hasher) {
+            user?.use("hash")
+            hasher.combine(name.count)
+        }
         deinit { user?.use("deinit") }
     }
 
@@ -58,7 +70,7 @@ struct LockTests {
         deinit { user.use("error's deinit") }
     }
 
-    /// Goes on at once, within whatever resumes a task.
+    /// Runs at once, on the thread that resumes a task.
     final class AtOnce: TaskExecutor {
         func enqueue(_ job: consuming ExecutorJob) {
             UnownedJob(job).runSynchronously(on: asUnownedTaskExecutor())
@@ -80,13 +92,26 @@ struct LockTests {
                 user.use("decode")
                 return Node(user)
             })
-        let cache = try Cache<String, Node>.inMemory(
+        @Sendable func key(_ name: String) -> Node { Node(user, name) }
+        let cache = try Cache<Node, Node>.inMemory(
             maxAge: .seconds(60), maxEntries: 20, capacity: 1 << 20, memoryEntries: memoryEntries, coder: coder,
             now: {
                 user.use("clock")
                 return clock.date
             })
-        user.set(cache)
+        user.set {
+            for name in ["a", "b", "new"] { _ = cache[key(name)] }
+            cache[key("new")] = Node(user)
+            _ = try? cache.remove(key("new"))
+            _ = try? cache.touch(key("a"))
+            _ = try? cache.allKeys()
+            _ = cache.prefetch(key("behind")) { Node(user) }
+            Task(executorPreference: AtOnce()) {
+                _ = try? await cache.value(for: key("absent"), policy: LockTests.options) { throw Offline() }
+            }
+            _ = cache.events
+            _ = cache.changes
+        }
         defer { user.set(nil) }
         let observers = [cache.changes.map { _ in () }, cache.changes.map { _ in () }].map { changes in
             Task(executorPreference: AtOnce()) { for await _ in changes { user.use("changes") } }
@@ -96,29 +121,29 @@ struct LockTests {
             return Task(executorPreference: AtOnce()) { for await _ in events { user.use("events") } }
         }
         for round in 0..<50 {
-            cache["a"] = Node(user)
-            cache["\(round)"] = Node(user)
-            cache["failing"] = Node(user)
-            _ = cache["a"]
-            try cache.remove("\(round)")
-            _ = try await cache.value(for: "loaded") {
+            cache[key("a")] = Node(user)
+            cache[key("\(round)")] = Node(user)
+            cache[key("failing")] = Node(user)
+            _ = cache[key("a")]
+            try cache.remove(key("\(round)"))
+            _ = try await cache.value(for: key("loaded")) {
                 user.use("loader")
                 return Node(user)
             }
             clock.advance(seconds: 61)
             for _ in 0..<2 {
-                _ = try? await cache.entry(for: "failing", policy: LockTests.options) { _ in
+                _ = try? await cache.entry(for: key("failing"), policy: LockTests.options) { _ in
                     user.use("loader")
                     throw Failure(user)
                 }
             }
-            // Else the next failure takes the place of this one.
-            if round % 2 == 0 { _ = try await cache.value(for: "failing", policy: .reload) { Node(user) } }
-            // Those who wait go on within the load's last step.
+            // Otherwise the next failure would replace this one.
+            if round % 2 == 0 { _ = try await cache.value(for: key("failing"), policy: .reload) { Node(user) } }
+            // Waiters resume within the load's last step.
             await withTaskGroup { group in
                 for _ in 0..<4 {
                     group.addTask(executorPreference: AtOnce()) {
-                        _ = try? await cache.value(for: "b", policy: .reload) { Node(user) }
+                        _ = try? await cache.value(for: key("b"), policy: .reload) { Node(user) }
                         user.use("waiter")
                     }
                 }
@@ -126,15 +151,61 @@ struct LockTests {
             try cache.removeAll()
         }
         for task in observers + listeners { task.cancel() }
-        let uses = user.uses.withLock { $0 }
-        for from in [
-            "encode", "decode", "clock", "deinit", "error's deinit", "changes", "events", "loader", "waiter",
-        ] where memoryEntries == 0 || from != "decode" {
-            #expect(uses[from, default: 0] > 0, "\(from)")
-        }
+        user.expect([
+            "init", "encode", "key's encode", "clock", "deinit", "error's deinit", "changes", "events", "loader",
+            "waiter",
+        ])
+        if memoryEntries == 0 { user.expect(["decode"]) }
     }
 
-    @Test("a look at what is stored for one key holds up no load of another")
+    @Test("in memory: keys of one hash, values, costs, the clock and the loader use the cache", arguments: [2, 50])
+    func memory(maximumEntryCount: Int) async throws {
+        let user = User(), clock = TestClock()
+        let cache = MemoryCache<Node, Node>(
+            dateProvider: {
+                user.use("clock")
+                return clock.date
+            }, entryLifetime: 60, maximumEntryCount: maximumEntryCount, maximumTotalCost: 1000,
+            cost: { _ in
+                user.use("cost")
+                return 30
+            })
+        user.set {
+            for name in ["a", "b", "n"] { _ = cache[Node(user, name)] }
+            cache[Node(user, "n")] = Node(user)
+            cache[Node(user, "n")] = nil
+            cache[Node(user, "a"), default: Node(user)] = Node(user)
+            cache.update({ $0 = Node(user) }, for: Node(user, "b"))
+            _ = cache.keys
+            _ = cache.count
+            Task(executorPreference: AtOnce()) {
+                _ = try? await cache.value(for: Node(user, "c")) { Node(user) }
+            }
+        }
+        defer { user.set(nil) }
+        for round in 0..<50 {
+            for name in ["a", "b", "c", "d", "a", "\(round)"] { cache[Node(user, name)] = Node(user, name) }
+            for name in ["a", "b", "\(round)"] { _ = cache[Node(user, name)] }
+            cache[Node(user, "b")] = nil
+            await withTaskGroup { group in
+                for _ in 0..<3 {
+                    group.addTask {
+                        _ = try? await cache.value(for: Node(user, "l")) {
+                            user.use("loader")
+                            return Node(user, "l")
+                        }
+                    }
+                }
+            }
+            cache[Node(user, "l")] = nil
+            if round % 3 == 0 { cache.removeAll() }
+            if round % 5 == 0 { clock.advance(seconds: 61) }
+            #expect(cache[Node(user, "absent")] == nil)
+        }
+        user.expect(["init", "deinit", "==", "hash", "clock", "cost", "loader"])
+    }
+
+    @Test("reading the stored entry of one key does not block the load of another")
     func slowLook() async throws {
         let loader = Loader<String, Int>()
         let looking = Gate(), mayGo = DispatchSemaphore(value: 0)
@@ -161,7 +232,7 @@ struct LockTests {
         }
     }
 
-    @Test("who looked while the load of another ended looks again")
+    @Test("a lookup during which a load ended is repeated")
     func lateLook() async throws {
         let loader = Loader<String, Int>(), stored = Mutex<Int?>(nil), loads = Counter()
         let load: @Sendable (LoadFence) async throws -> Int = { _ in
@@ -170,7 +241,7 @@ struct LockTests {
             return 5
         }
         let looks = Counter(), looking = Gate(), mayGo = DispatchSemaphore(value: 0)
-        // The first look finds nothing; before it is over, another has loaded, stored and left.
+        // The first lookup finds nothing; before it is over, another load has stored and ended.
         async let answer = onThread {
             try loader.join("key", while: { _ in true }) {
                 let found = stored.withLock { $0 }

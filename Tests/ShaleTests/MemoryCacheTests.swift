@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 @testable import Shale
 
-@Suite("A cache of anything in memory", .timeLimit(.minutes(10)))
+@Suite("A cache in memory for any type", .timeLimit(.minutes(10)))
 struct MemoryCacheTests {
     private let clock = TestClock()
 
@@ -13,7 +13,7 @@ struct MemoryCacheTests {
         MemoryCache(dateProvider: clock.now, entryLifetime: lifetime, maximumEntryCount: count)
     }
 
-    @Test("S1, S5, S10 By itself an entry lives for 12 hours, 50 are kept, and the clock is the system's")
+    @Test("S1, S5, S10 By default an entry lives for 12 hours, 50 are kept, and the clock is the system's")
     func defaults() {
         let cache = MemoryCache<Int, Int>(dateProvider: clock.now)
         for i in 0..<60 { cache[i] = i }
@@ -28,7 +28,7 @@ struct MemoryCacheTests {
     }
 
     @Test(
-        "S2 A value is returned only while now is before its expiration; the read that finds an expired one discards it"
+        "S2 A value is returned only while now is before its expiration; a read removes an expired one"
     )
     func expires() {
         final class Value {}
@@ -48,7 +48,7 @@ struct MemoryCacheTests {
         #expect(cache["a"] == nil)
     }
 
-    @Test("S2 An expired read discards no value that was inserted meanwhile")
+    @Test("S2 A read of an expired entry does not remove a value that was inserted since")
     func expiredMeanwhile() {
         let cache = Mutex<MemoryCache<String, Int>?>(nil), clock = clock
         let isInserting = Mutex(false)
@@ -120,12 +120,20 @@ struct MemoryCacheTests {
         #expect(optionals.value(forKey: nil) == .some(nil))
     }
 
-    @Test("Exactly the least recently used leaves, against a list", arguments: [1, 3, 17])
-    func order(limit: Int) {
-        let cache = cache(Int.self, Int.self, count: limit)
-        var random = SystemRandomNumberGenerator(), model: [(key: Int, value: Int)] = []
-        for step in 0..<20_000 {
-            let key = Int.random(in: 0..<limit * 2, using: &random)
+    /// A key with one of a few hashes.
+    private struct Colliding: Hashable {
+        let id: Int, hashes: Int
+        func hash(into hasher: inout Hasher) { hasher.combine(id % hashes) }
+    }
+
+    @Test(
+        "Exactly the least recently used entry is evicted, compared with a list, also if keys have one hash",
+        arguments: [1, 3, 17], [1, 3, 1000])
+    func order(limit: Int, hashes: Int) {
+        let cache = cache(Colliding.self, Int.self, count: limit)
+        var random = SystemRandomNumberGenerator(), model: [(key: Colliding, value: Int)] = []
+        for step in 0..<10_000 {
+            let key = Colliding(id: .random(in: 0..<limit * 2, using: &random), hashes: hashes)
             let position = model.firstIndex { $0.key == key }
             switch Int.random(in: 0..<10, using: &random) {
             case 0:
@@ -144,7 +152,98 @@ struct MemoryCacheTests {
         }
     }
 
-    @Test("a limit below 1 is none")
+    @Test("at the limit, an expired entry goes before a fresh one, also from an archive; a count removes expired ones")
+    func expiredFirst() throws {
+        let cache = cache(String.self, Int.self, lifetime: 10, count: 3)
+        cache["old"] = 2
+        clock.advance(seconds: 5)
+        cache["a"] = 1
+        cache["b"] = 3
+        _ = cache["old"]
+        clock.advance(seconds: 5)
+        // It was used last.
+        cache["c"] = 4
+        #expect(cache.keys == ["a", "b", "c"])
+        clock.advance(seconds: 5)
+        #expect(cache.count == 1)
+        // Not there when the clock is set back.
+        clock.advance(seconds: -5)
+        #expect(cache.count == 1 && cache.keys == ["c"])
+
+        let mixed: MemoryCache<Int, Int> = try decode(
+            "["
+                + (0..<50).map { i in
+                    let left = (i * 7) % 50 + 1
+                    let date = clock.date.timeIntervalSinceReferenceDate + Double(left)
+                    return "{\"key\": \(i), \"value\": \(left), \"expirationDate\": \(date)}"
+                }.joined(separator: ",") + "]")
+        for gone in 0..<50 {
+            #expect(mixed.count == 50 - gone)
+            #expect(mixed.keys.compactMap { mixed[$0] }.allSatisfy { $0 > gone })
+            clock.advance(seconds: 1)
+        }
+    }
+
+    @Test("the total cost is bounded, and a value that exceeds the limit alone is not kept")
+    func costs() {
+        let cache = MemoryCache<String, Int>(
+            dateProvider: clock.now, entryLifetime: 10, maximumEntryCount: 0, maximumTotalCost: 100
+        ) { $0 }
+        cache["a"] = 40
+        cache["b"] = 40
+        cache["c"] = 20
+        #expect(cache.keys == ["a", "b", "c"])
+        _ = cache["a"]
+        cache["d"] = 1
+        #expect(cache.keys == ["c", "a", "d"])
+        cache["a"] = 79
+        #expect(cache.keys == ["c", "d", "a"])
+        cache.update({ $0 += 1 }, for: "a")
+        #expect(cache.keys == ["d", "a"])
+        cache["d"] = 101
+        #expect(cache.keys == ["a"])
+        cache["e"] = 20
+        cache.update({ $0 = 101 }, for: "e")
+        cache["f"] = 101
+        #expect(cache.keys == ["a"])
+        cache["a"] = nil
+        // Neither negative costs nor removals leave room beyond the limit.
+        cache["minus"] = -50
+        for key in ["a", "b"] { cache[key] = 60 }
+        #expect(cache.keys == ["b"] || cache.keys == ["minus", "b"])
+        cache.removeAll()
+        for key in ["a", "b", "c"] { cache[key] = 50 }
+        #expect(cache.keys == ["b", "c"])
+        let huge = MemoryCache<Int, Int>(maximumTotalCost: .max) { _ in .max / 2 }
+        for key in 0..<3 { huge[key] = key }
+        #expect(huge.keys == [2])
+    }
+
+    @Test("the earliest deadline, compared with a list")
+    func deadlines() {
+        var deadlines = Deadlines(), model: [Int: Double] = [:]
+        for _ in 0..<5000 {
+            let position = Int.random(in: 0..<min(model.count + 1, 64))
+            if model.removeValue(forKey: position) != nil {
+                deadlines.remove(position)
+            } else if position == 0 || model.count >= position {
+                let deadline = Double(Int.random(in: 0..<20))
+                deadlines.add(position, deadline)
+                model[position] = deadline
+            }
+            #expect(deadlines.earliest?.deadline == model.values.min())
+            #expect(deadlines.earliest.map { model[$0.position] == $0.deadline } ?? model.isEmpty)
+        }
+    }
+
+    @Test("a lifetime that is not a number is over at once")
+    func notANumber() {
+        let cache = cache(Int.self, Int.self, lifetime: .nan, count: 2)
+        for i in 0..<4 { cache[i] = i }
+        #expect(cache[3] == nil && cache.count == 0)
+    }
+
+    @Test("a limit below 1 means no limit")
     func noLimit() {
         for count in [0, -1] {
             let cache = cache(Int.self, Int.self, count: count)
@@ -192,25 +291,31 @@ struct MemoryCacheTests {
         #expect(uses.count > 100 && last != nil)
     }
 
-    @Test("any thread may use it")
-    func threads() async throws {
-        let cache = cache(Int.self, Int.self, count: 20)
+    @Test("it is safe to use from any thread, and no key is present twice", arguments: [1, 1000])
+    func threads(hashes: Int) async throws {
+        let cache = cache(Colliding.self, Int.self, count: 20)
+        @Sendable func key(_ id: Int) -> Colliding { Colliding(id: id, hashes: hashes) }
         try await withThrowingTaskGroup(of: Void.self) { group in
             for thread in 0..<8 {
                 group.addTask {
-                    for i in 0..<5000 {
-                        cache[i % 40] = i % 40
-                        if let value = cache[(i * 7 + thread) % 40] { #expect(value == (i * 7 + thread) % 40) }
-                        if i % 100 == 0 { _ = cache.keys }
+                    for i in 0..<2000 {
+                        cache[key(i % 40)] = i % 40
+                        if let value = cache[key((i * 7 + thread) % 40)] { #expect(value == (i * 7 + thread) % 40) }
+                        if i % 7 == 0 { cache[key(i % 40)] = nil }
+                        if i % 100 == 0 {
+                            let keys = cache.keys
+                            #expect(Set(keys).count == keys.count)
+                        }
                     }
                 }
             }
             try await group.waitForAll()
         }
-        #expect(cache.count == 20)
+        for i in 0..<40 { cache[key(i)] = i }
+        #expect(cache.keys.map(\.id) == Array(20..<40))
     }
 
-    // MARK: As a value
+    // MARK: Archives
 
     private func decode<Key: Codable, Value: Codable>(_ text: String) throws -> MemoryCache<Key, Value> {
         let decoder = JSONDecoder()
@@ -219,7 +324,8 @@ struct MemoryCacheTests {
     }
 
     @Test(
-        "S7, S8 It is Codable where its parts are: expired entries stay out, expirations and the order of use survive")
+        "S7, S8 It is Codable if its parts are: expired entries are left out, expirations and the order of use are kept"
+    )
     func coded() throws {
         let cache = cache(String.self, Double.self, lifetime: 10)
         cache["old"] = 1
@@ -236,7 +342,7 @@ struct MemoryCacheTests {
         #expect(copy.count == 0)
     }
 
-    @Test("S7 Files that the article's code wrote load, here and in a Cache; those of a Cache too")
+    @Test("S7 Files of the article's code and of a Cache load, here and in a Cache")
     func articles() throws {
         // What "Caching in Swift" encodes: entries, with dates in seconds since 2001.
         struct Entry: Codable {
@@ -251,7 +357,7 @@ struct MemoryCacheTests {
         let text = String(decoding: written, as: UTF8.self)
         let cache: MemoryCache<String, Article> = try decode(text)
         #expect(cache.keys == ["fresh", "for ever"] && cache["fresh"]?.title == "one")
-        // And the other way round.
+        // And vice versa.
         let back = try JSONDecoder().decode([Entry].self, from: JSONEncoder().encode(cache))
         #expect(back.map(\.key) == ["for ever", "fresh"] && back[1].expirationDate == fresh)
         let decoder = JSONDecoder()
@@ -267,7 +373,7 @@ struct MemoryCacheTests {
         #expect(cache["for ever"]?.title == "three")
     }
 
-    @Test("of an archive with more than 50 entries, the last 50 stay")
+    @Test("from an archive with more than 50 entries, the last 50 stay")
     func largeArchive() throws {
         let cache = cache(Int.self, Int.self, count: 0)
         for i in 0..<60 { cache[i] = i }

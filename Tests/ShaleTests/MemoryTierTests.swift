@@ -1,7 +1,7 @@
 import Testing
 @testable import Shale
 
-@Suite("Memory in front of the store")
+@Suite("The memory tier")
 struct MemoryTierTests {
     private typealias Tier = MemoryTier<Int, Int>
     private func insert(_ key: Int, cost: Int = 1, version: UInt64 = 1, into tier: Tier) -> [Int] {
@@ -9,7 +9,7 @@ struct MemoryTierTests {
             \.value)
     }
 
-    @Test("the least recently used leaves first; reads and replacements count as use")
+    @Test("the least recently used is evicted first; reads and replacements count as uses")
     func order() {
         let tier = Tier(maxEntries: 3, maxCost: 100)
         for key in 1...3 { #expect(insert(key, into: tier) == []) }
@@ -20,7 +20,7 @@ struct MemoryTierTests {
         #expect(insert(6, into: tier) == [2])
     }
 
-    @Test("cost bounds it too; what costs more than all room is not kept, and neither is what it replaces")
+    @Test("the cost is bounded too; an item above the limit is not kept, and neither is the one that it replaces")
     func cost() {
         let tier = Tier(maxEntries: 100, maxCost: 10)
         #expect(insert(1, cost: 4, into: tier) == [])
@@ -33,7 +33,7 @@ struct MemoryTierTests {
         #expect(insert(5, cost: 10, into: tier) == [])
     }
 
-    @Test("a version replaces an older one only")
+    @Test("a version replaces only an older one")
     func version() {
         let tier = Tier(maxEntries: 3, maxCost: 10)
         _ = tier.insert(Tier.Item(value: 2, version: 2, storedKey: [], cost: 1), for: .compared(1))
@@ -51,7 +51,7 @@ struct MemoryTierTests {
         #expect(try cache.entry(for: 1)?.source == .store)
     }
 
-    @Test("against a plain list, through 20,000 random steps", arguments: [1, 2, 3])
+    @Test("compared with a plain list, through 20,000 random steps", arguments: [1, 2, 3])
     func model(seed: UInt64) {
         var random = Steps(state: seed)
         let tier = Tier(maxEntries: 8, maxCost: 40)
@@ -85,7 +85,7 @@ struct MemoryTierTests {
         }
     }
 
-    /// Numerical Recipes' linear congruential generator; its high bits.
+    /// The high bits of the linear congruential generator of Numerical Recipes.
     private struct Steps {
         var state: UInt64
         mutating func next() -> Int {

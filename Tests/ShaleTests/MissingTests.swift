@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("What is known to be missing", .timeLimit(.minutes(30)))
+@Suite("Missing values", .timeLimit(.minutes(30)))
 struct MissingTests {
     private let clock = TestClock(), directory = TemporaryDirectory()
 
@@ -11,7 +11,7 @@ struct MissingTests {
             at: directory.url, maxAge: .seconds(60), capacity: 4 << 20, memoryEntries: memoryEntries, now: clock.now)
     }
 
-    /// Asks, and counts the loads, which find nothing.
+    /// Calls, and counts the loads, which find no value.
     private func isMissing(
         _ cache: Cache<String, Data>, _ options: LoadOptions = .default, loads: Counter = Counter()
     ) async throws -> Bool {
@@ -25,7 +25,7 @@ struct MissingTests {
         } catch LoadError.missing("key") { return true }
     }
 
-    @Test("it is asked for once in its age, in all processes, and reads as nothing", arguments: [0, 256])
+    @Test("it is loaded once within its age, in all processes, and reads as nil", arguments: [0, 256])
     func known(memoryEntries: Int) async throws {
         let mine = try open(memoryEntries: memoryEntries), theirs = try open(memoryEntries: memoryEntries)
         let loads = Counter()
@@ -50,7 +50,7 @@ struct MissingTests {
         #expect(LoadError.missing(key: "key").description == "key is known to be missing")
     }
 
-    @Test("reload asks again, and what it finds takes its place")
+    @Test("reload loads again, and its result replaces it")
     func reload() async throws {
         let cache = try open(), loads = Counter()
         #expect(try await isMissing(cache, loads: loads))
@@ -59,7 +59,7 @@ struct MissingTests {
         #expect(cache["key"] == Data([1]))
     }
 
-    @Test("it takes the place of what was stored, fresh or stale, whatever serves stale data; and is announced")
+    @Test("it replaces a stored value, fresh or stale, with every policy; and the removal is reported")
     func replaces() async throws {
         for policy in [LoadPolicy.staleIfError, .reload] {
             let cache = try open(), theirs = try open()
@@ -87,7 +87,7 @@ struct MissingTests {
         #expect(try await cache.value(for: "key") { Data([2]) } == Data([how == 0 ? 1 : 2]))
     }
 
-    @Test("who waits for another's load, which finds nothing, does not load")
+    @Test("a caller that waits for another object's load, which finds no value, does not load")
     func elsewhere() async throws {
         let mine = try open(), theirs = try open()
         let begun = Gate(), gate = Gate(), loads = Counter()
@@ -105,7 +105,7 @@ struct MissingTests {
         #expect(try await second.value && loads.count == 0)
     }
 
-    @Test("what cannot be stored is missing all the same, and counted")
+    @Test("a result that cannot be stored is still missing, and counted")
     func unstored() async throws {
         try open().insert(Data([1]), for: "stale", maxAge: .zero)
         var options = Store.Options()
@@ -115,14 +115,14 @@ struct MissingTests {
         let cache = try Cache<String, Data>(in: store, named: "")
         #expect(try await isMissing(cache))
         #expect(cache.statistics.unstored == 1)
-        // Still there, but the loader has not failed.
+        // The old value is still stored, but the loader has not failed.
         await #expect(throws: LoadError.self) {
             try await cache.entry(for: "stale", policy: .staleIfError) { _ in .missing() }
         }
         #expect(try cache.entry(for: "stale", includingStale: true)?.value == Data([1]))
     }
 
-    @Test("an archive leaves it out, and so does the sequence of entries")
+    @Test("archives and the sequence of entries leave it out")
     func leftOut() async throws {
         let cache = try Cache<String, Data>.small(clock: clock)
         cache["other"] = Data([1])

@@ -2,7 +2,7 @@ import Foundation
 import Shale
 import Testing
 
-/// What Documentation/coming-from-nscache.md shows, as it shows it.
+/// What Documentation/migrating/nscache.md shows, as it shows it.
 @Suite("Coming from NSCache: the page", .timeLimit(.minutes(5)))
 struct NSCachePageTests {
     private struct Article: Codable, Sendable, Equatable, Identifiable { var id: Int }
@@ -16,7 +16,7 @@ struct NSCachePageTests {
             text.split(separator: "\n").map { $0.trimmingCharacters(in: .whitespaces) }
         }
         let page = try String(
-            contentsOf: file.appendingPathComponent("../../../Documentation/coming-from-nscache.md")
+            contentsOf: file.appendingPathComponent("../../../Documentation/migrating/nscache.md")
                 .standardizedFileURL,
             encoding: .utf8)
         let here = Set(lines(try String(contentsOf: file, encoding: .utf8)))

@@ -2,29 +2,47 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Options, and what they change")
+@Suite("Options and their effects")
 struct OptionTests {
-    @Test("what is left out changes nothing in a cache that is there")
+    @Test("an omitted option leaves an existing cache unchanged")
     func defaults() throws {
         let directory = TemporaryDirectory()
         let large = try Cache<Int, Int>(
-            at: directory.url, maxEntries: 10_000, capacity: 4 << 20, eviction: .adaptive)
+            at: directory.url, maxEntries: 10_000, capacity: 4 << 20, eviction: .clock)
         for i in 0..<1000 { large[i] = i }
-        // Beside one that is open, and after it.
+        // While another object has it open, and after that.
         for _ in 0..<2 {
             let plain = try Cache<Int, Int>(at: directory.url)
             plain[1000] = 1000
             #expect(try plain.allKeys().count == 1001)
             #expect(try plain.store.statistics().maxEntries == 10_000)
             #expect(try plain.store.statistics().capacity == 4 << 20)
-            #expect(try plain.store.statistics().eviction == .adaptive)
+            #expect(try plain.store.statistics().eviction == .clock)
         }
         #expect(try Cache<Int, Int>(at: directory.path).allKeys().count == 1001)
         let new = TemporaryDirectory()
         #expect(try Cache<Int, Int>(at: new.url).store.statistics().maxEntries == 0)
     }
 
-    @Test("options that are out of range are errors at once, which name the place, and nothing is made")
+    #if os(Linux)
+    @Test("reserveCapacity limits the reserved address space")
+    func reservation() throws {
+        func reserved(_ open: (String) throws -> Cache<Int, Int>) throws -> Int {
+            let directory = TemporaryDirectory()
+            let cache = try open(directory.path)
+            defer { withExtendedLifetime(cache) {} }
+            let maps = try #require(FileHandle(forReadingAtPath: "/proc/self/maps")).readDataToEndOfFile()
+            return String(decoding: maps, as: UTF8.self).split(separator: "\n").filter { $0.contains(directory.path) }
+                .map { $0.prefix { $0 != " " }.split(separator: "-").compactMap { Int($0, radix: 16) } }
+                .reduce(0) { $0 + $1[1] - $1[0] }
+        }
+        let all = try reserved { try Cache(at: $0, capacity: 64 << 20) }
+        let own = try reserved { try Cache(at: $0, capacity: 64 << 20, reserveCapacity: 64 << 20) }
+        #expect(64 << 20 < own && 2 * own < all, "\(own) \(all)")
+    }
+    #endif
+
+    @Test("options out of range are errors at once, which name the directory, and no file is created")
     func outOfRange() throws {
         let directory = TemporaryDirectory()
         typealias Numbers = Cache<Int, Int>
@@ -42,6 +60,7 @@ struct OptionTests {
         for number in [-1, 0, Int.min] { fails("maxEntries") { try Numbers(at: directory.url, maxEntries: number) } }
         for number in [-1, 0, 1, (1 << 20) - 1, Int.min] {
             fails("capacity") { try Numbers(at: directory.url, capacity: number) }
+            fails("reserveCapacity") { try Numbers(at: directory.url, reserveCapacity: number) }
         }
         for number in [-1, Int.min] {
             fails("memoryEntries") { try Numbers(at: directory.url, memoryEntries: number) }
@@ -63,7 +82,7 @@ struct OptionTests {
         }
     }
 
-    @Test("a negative age is an error that speaks of ages, and changes nothing")
+    @Test("a negative age is an error about ages, and changes nothing")
     func negativeAge() async throws {
         let cache = try Cache<String, Int>.small()
         cache["key"] = 1
@@ -77,7 +96,7 @@ struct OptionTests {
         #expect(try cache.entry(for: "key")?.value == 1 && cache.entry(for: "key")?.expiresAt == expires)
     }
 
-    @Test("without a directory there is no cache by accident")
+    @Test("without a directory no cache is opened by accident")
     func noDirectory() throws {
         #expect(throws: ShaleError.self) { try Cache<Int, Int>(at: "") }
         let cache = try Cache<Int, Int>.inMemory()
@@ -88,7 +107,7 @@ struct OptionTests {
         func encode(to encoder: any Encoder) throws { throw Offline() }
     }
 
-    @Test("a write that the subscript loses is counted and announced")
+    @Test("a failed write of the subscript is counted and reported")
     func failedWrites() async throws {
         let cache = try Cache<String, Unencodable>.small()
         var events = cache.events.makeAsyncIterator()
@@ -110,7 +129,7 @@ struct OptionTests {
         #expect(writer.statistics.failedWrites == 0)
     }
 
-    @Test("NaN and infinities are values, in a cache and in its archive", arguments: [0, 256])
+    @Test("NaN and infinities are valid values, in a cache and in its archive", arguments: [0, 256])
     func nonConforming(memoryEntries: Int) throws {
         struct Range: Codable, Equatable { var low: Double, high: Float }
         let cache = try Cache<String, Double>.small(memoryEntries: memoryEntries)

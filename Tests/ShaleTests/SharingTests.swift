@@ -4,10 +4,10 @@ import Testing
 
 @Suite("Caches that share a store")
 struct SharingTests {
-    @Test("caches of different names share no key, and removing all of one leaves the others")
+    @Test("caches of different names share no key, and removing all entries of one keeps the others")
     func names() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-        // Names and keys whose joined bytes would be the same.
+        // Names and keys whose concatenated bytes would be the same.
         let names = ["", "a", "ab", "abc", "1:a", "a1:"]
         let caches = try names.map { try Cache<String, String>(in: store, named: $0) }
         for cache in caches {
@@ -27,7 +27,7 @@ struct SharingTests {
         #expect(caches[0].memory.item(for: .compared("c")) == nil && caches[2].memory.item(for: .compared("c")) != nil)
     }
 
-    @Test("keys of different types are different keys, even under one name")
+    @Test("keys of different types are different, even under one name")
     func kinds() throws {
         let store = try Store(at: nil, options: .init(capacity: 4 << 20))
         let texts = try Cache<String, Data>(in: store, named: "n"),
@@ -38,7 +38,7 @@ struct SharingTests {
         #expect(try texts.allKeys() == ["b"])
     }
 
-    @Test("memory never serves what another handle has replaced, removed, tagged out or cleared")
+    @Test("memory never serves an entry that another handle has replaced, removed, invalidated or cleared")
     func otherHandle() throws {
         let directory = TemporaryDirectory()
         let mine = try Cache<String, String>(at: directory.url, capacity: 4 << 20),
@@ -76,7 +76,7 @@ struct SharingTests {
         #expect(mine["key"] == nil)
     }
 
-    @Test("entries survive the last handle, with all that is known of them")
+    @Test("entries survive the last handle, with all their metadata")
     func restart() throws {
         let directory = TemporaryDirectory(), clock = TestClock()
         func open() throws -> Cache<URL, Article> { try Cache(at: directory.url, capacity: 4 << 20, now: clock.now) }
@@ -103,7 +103,7 @@ struct SharingTests {
         #expect(try cache.allKeys().sorted() == [1, 3, 4])
     }
 
-    @Test("the store counts each read once, whoever answers it")
+    @Test("the store counts each read once, also reads from memory")
     func counts() throws {
         let directory = TemporaryDirectory()
         let mine = try Cache<Int, Int>(at: directory.url, capacity: 4 << 20),

@@ -6,7 +6,7 @@ import Testing
 struct SliceTests {
     private let whole = Data((0..<100_000).map { UInt8(truncatingIfNeeded: $0) })
 
-    @Test("a slice is a value and a key like any other, and decoders get data from index 0 on")
+    @Test("a slice works as value and key, and decoders get data that starts at index 0")
     func anywhere() throws {
         struct First: Codable, Equatable { var byte: UInt8 }
         let coder = Coder<First>(encode: { Data([9, 9, $0.byte])[2...] }, decode: { First(byte: $0[0]) })
@@ -22,7 +22,7 @@ struct SliceTests {
         }
     }
 
-    @Test("memory keeps a slice's own bytes alone")
+    @Test("memory keeps only a slice's own bytes")
     func memory() async throws {
         let cache = try Cache<Int, Data>.small()
         let slice = whole[10..<50_000]

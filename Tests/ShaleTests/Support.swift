@@ -2,14 +2,14 @@ import Foundation
 import Shale
 import Synchronization
 
-/// A directory that goes with its last reference.
+/// A directory that its last reference removes.
 final class TemporaryDirectory: Sendable {
     let url = FileManager.default.temporaryDirectory.appendingPathComponent("shale-cache-\(UUID().uuidString)")
     var path: String { url.path }
     deinit { try? FileManager.default.removeItem(at: url) }
 }
 
-/// A clock that moves when told to.
+/// A clock that the test advances.
 final class TestClock: Sendable {
     private let milliseconds = Mutex<Int64>(1_800_000_000_000)
     func advance(milliseconds by: Int64) { milliseconds.withLock { $0 += by } }
@@ -18,7 +18,7 @@ final class TestClock: Sendable {
     var now: @Sendable () -> Date { { self.date } }
 }
 
-/// Measures the time that it is told has passed.
+/// A clock for limits that the test advances.
 final class ManualClock: Clock {
     struct Instant: InstantProtocol {
         var time: Duration
@@ -32,7 +32,7 @@ final class ManualClock: Clock {
         var sleepers: [(end: Instant, gate: Gate)] = []
     }
     private let state = Mutex(State())
-    /// Sleeps that were begun.
+    /// The number of sleeps that have begun.
     let sleeps = Counter()
 
     var now: Instant { state.withLock { $0.now } }
@@ -57,7 +57,7 @@ final class ManualClock: Clock {
     }
 }
 
-/// Opens once. Whoever waits for it goes on then, or when cancelled, with an error.
+/// Opens once. Waiters resume then, or with an error when they are cancelled.
 final class Gate: Sendable {
     private struct State {
         var isOpen = false
@@ -91,7 +91,7 @@ final class Gate: Sendable {
         }
     }
 
-    /// Whatever happens to the task.
+    /// Ignores cancellation.
     func waitRegardless() async {
         await withCheckedContinuation { continuation in
             let task = Task.detached { try? await self.wait() }
@@ -103,14 +103,14 @@ final class Gate: Sendable {
     }
 }
 
-/// On a thread that may be held up.
+/// On a thread that may block.
 func onThread<R: Sendable>(_ body: @escaping @Sendable () throws -> R) async throws -> R {
     try await withCheckedThrowingContinuation { continuation in
         Thread.detachNewThread { continuation.resume(with: Result { try body() }) }
     }
 }
 
-/// Counts, and lets one wait for a count.
+/// A counter with waits for a count.
 final class Counter: Sendable {
     private struct State {
         var count = 0
@@ -140,7 +140,7 @@ final class Counter: Sendable {
     }
 }
 
-/// Runs the parts of its tasks one after the other, in the order in which they could go on.
+/// An executor that runs jobs one after the other, in the order in which they were enqueued.
 final class LineExecutor: TaskExecutor {
     private let queue = DispatchQueue(label: "line")
 
@@ -158,7 +158,7 @@ struct Article: Codable, Sendable, Equatable {
 struct Offline: Error, Equatable {}
 
 extension Cache {
-    /// A small one in memory.
+    /// A small cache in memory.
     static func small(
         maxAge: Age = .seconds(60), staleFor: Age = .forever, maxEntries: Int? = nil,
         memoryEntries: Int = 256, memoryBytes: Int = 1 << 20,

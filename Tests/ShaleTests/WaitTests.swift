@@ -3,11 +3,11 @@ import Synchronization
 import Testing
 @testable import Shale
 
-/// Waits for a lock that is held: told once, and bounded.
+/// Waits for a held lock: reported once, and bounded.
 @Suite("Waits", .timeLimit(.minutes(5)))
 struct WaitTests {
-    /// Runs `body` while this thread, which is another user to it, holds the lock of the only shard: the first thing in the
-    /// shard's header, behind the index's head (format.md).
+    /// Runs `body` while this thread, which the body treats as another one, holds the lock of the only shard, which is
+    /// first in the shard's header, behind the index's head (format.md).
     private func holdingLock(of directory: String, _ body: () throws -> Void) throws {
         let fd = open("\(directory)/shale.index", O_RDWR)
         try #require(fd >= 0)
@@ -21,7 +21,7 @@ struct WaitTests {
         try body()
     }
 
-    @Test("a call that has waited for as long as lockTimeout is busy, names the holder, and has changed nothing")
+    @Test("a call that has waited for lockTimeout fails with busy, names the holder, and has changed nothing")
     func busy() throws {
         let directory = TemporaryDirectory()
         var options = Store.Options(capacity: 4 << 20)
@@ -45,8 +45,8 @@ struct WaitTests {
         #expect(error?.code == .invalid && error?.message.contains("lockTimeout is negative") == true)
     }
 
-    @Test("after a second the wait is told, once")
-    func told() async throws {
+    @Test("after a second the wait is reported, once")
+    func reported() async throws {
         let directory = TemporaryDirectory()
         let sentences = Mutex<[String]>([])
         var options = Store.Options(capacity: 4 << 20)
@@ -67,7 +67,18 @@ struct WaitTests {
         #expect(seen.first?.hasSuffix("another thread of this process holds; continue or end it") == true)
     }
 
-    @Test("a cache hands lockTimeout to its store, and one in a store has none of its own")
+    @Test("without a lockTimeout, a wait ends after ten seconds")
+    func byDefault() throws {
+        let directory = TemporaryDirectory()
+        let cache = try Cache<String, Int>(at: directory.path, capacity: 4 << 20)
+        try holdingLock(of: directory.path) {
+            let error = #expect(throws: ShaleError.self) { try cache.insert(1, for: "key") }
+            #expect(error?.code == .busy)
+        }
+        #expect(Store.Options().lockTimeout == .seconds(10))
+    }
+
+    @Test("a cache passes lockTimeout to its store, and a cache in a store has none of its own")
     func ofCache() throws {
         let directory = TemporaryDirectory()
         let cache = try Cache<String, Int>(at: directory.path, capacity: 4 << 20, lockTimeout: .milliseconds(30))

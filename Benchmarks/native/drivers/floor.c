@@ -1,8 +1,7 @@
-/* The floor: what a get and a set cost a plain C program that is no cache. An
- * open-addressing table in anonymous memory points into a mapped file that only
- * grows. XXH3 finds the key and checks the value, LZ4 compresses it as Shale
- * does. There is no eviction, no age, no second process, no recovery, and
- * nothing ever moves; two threads may read. */
+/* The floor: the cost of a get and a set in a plain C program that is no cache. An open-addressing table in
+ * anonymous memory points into a mapped file that only grows. XXH3 finds the key and checks the value, LZ4
+ * compresses it as Shale does. There is no eviction, no age, no second process, no recovery, and nothing ever moves;
+ * two threads may read. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -16,7 +15,7 @@
 #include <xxhash.h>
 
 enum {
-    chunk_bytes = 2 << 20, /* the file grows by as much at a time: a huge page, where the file system has them */
+    chunk_bytes = 2 << 20, /* the file grows by this much at a time: a huge page, if the file system has them */
     least_compressed = 48, /* as in Shale: below it LZ4 finds nothing */
     most_with_dictionary = 16 << 10,
     dictionary_bytes = 56 << 10,
@@ -55,7 +54,7 @@ static uint64_t hash_of(bytes key) {
     return XXH3_64bits(key.data, key.size);
 }
 
-/* Zeros that are written give larger pages, sooner, than faults do. */
+/* Writing zeros gives larger pages, sooner, than faults do. */
 static void grow(floor_store *store, uint64_t needed) {
     static const char zeros[chunk_bytes];
     while (store->used + needed > store->grown) {
@@ -126,7 +125,7 @@ static void close_floor(void *handle) {
     free(store);
 }
 
-/* The dictionary is the first values, as they are: one, for good. */
+/* The dictionary is the first values, unchanged: one dictionary, for good. */
 static void learn(floor_store *store, bytes value) {
     size_t room = dictionary_bytes - store->dictionary_size, part = value.size < 2048 ? value.size : 2048;
     part = part < room ? part : room;
@@ -138,7 +137,7 @@ static void learn(floor_store *store, bytes value) {
     LZ4_loadDict(store->prepared, store->dictionary, dictionary_bytes);
 }
 
-/* Writes the stored form of a value, and says how long it is and what it is. */
+/* Writes the stored form of a value; returns its length and mode. */
 static uint32_t encode(floor_store *store, bytes value, char *out, uint8_t *codec) {
     int size = (int)value.size, limit = size - size / 8, stored = 0;
     *codec = plain;
@@ -225,7 +224,7 @@ static bool get(void *session, bytes key, buffer *value) {
     return get_hashed(session, hash_of(key), key, value);
 }
 
-/* The lines that the keys need are asked for together: all slots, then all records. */
+/* The lines that the keys need are prefetched together: all slots, then all records. */
 static void get_many(void *session, size_t count, const bytes *keys, buffer *values, bool *found) {
     floor_store *store = session;
     uint64_t hashes[batch];

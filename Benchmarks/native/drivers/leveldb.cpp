@@ -1,5 +1,4 @@
-// LevelDB as it comes (with Snappy in Debian), a block cache in which all the
-// data fits, bloom filter, no syncs.
+// LevelDB with its defaults (with Snappy in Debian), a block cache in which all the data fits, bloom filter, no syncs.
 #include "driver.h"
 
 #include <cstring>
@@ -15,7 +14,7 @@ namespace {
 struct Store {
     std::unique_ptr<leveldb::Cache> cache;
     std::unique_ptr<const leveldb::FilterPolicy> filter;
-    std::unique_ptr<leveldb::DB> db; // goes first
+    std::unique_ptr<leveldb::DB> db; // destroyed first
 };
 
 struct Session {
@@ -65,7 +64,7 @@ void set(void *session, bytes key, bytes value) {
     require(s->db->Put(leveldb::WriteOptions(), slice(key), slice(value)), "put");
 }
 
-// The interface has no way to read without a string between.
+// The interface reads into a string only.
 bool get(void *session, bytes key, buffer *value) {
     auto s = static_cast<Session *>(session);
     leveldb::Status status = s->db->Get(leveldb::ReadOptions(), slice(key), &s->value);
@@ -79,7 +78,7 @@ bool get(void *session, bytes key, buffer *value) {
 
 bool remove(void *session, bytes key) {
     auto s = static_cast<Session *>(session);
-    return s->db->Delete(leveldb::WriteOptions(), slice(key)).ok(); // whether it was there is not known
+    return s->db->Delete(leveldb::WriteOptions(), slice(key)).ok(); // whether it was present is unknown
 }
 
 void settle(void *store) {

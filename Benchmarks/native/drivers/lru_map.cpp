@@ -1,6 +1,5 @@
-// What a program writes for itself: an unordered_map with a list in the order
-// of use, behind one mutex. Lookups allocate nothing: the map's keys are views
-// of the keys in the list.
+// A cache as programs write it themselves: an unordered_map with a list in the order of use, behind one mutex. Lookups
+// allocate nothing: the map's keys are views of the keys in the list.
 #include "driver.h"
 
 #include <cstring>
@@ -29,14 +28,14 @@ std::string_view view(bytes b) {
     return {static_cast<const char *>(b.data), b.size};
 }
 
-// What malloc has given for a string, which may hold a short text in itself.
+// Malloc's allocation for a string, which may hold a short text in itself.
 size_t weight(const std::string &text) {
     auto inside = reinterpret_cast<const char *>(&text);
     bool here = text.data() >= inside && text.data() < inside + sizeof text;
     return here ? 0 : malloc_usable_size(const_cast<char *>(text.data())) + sizeof(size_t);
 }
 
-// An entry with all that belongs to it: the list's node, the map's node and bucket.
+// The memory of an entry: its strings, the list's node, the map's node and bucket.
 size_t weight(const Entry &entry) {
     return weight(entry.key) + weight(entry.value) + (sizeof(Entry) + 2 * sizeof(void *) + sizeof(size_t)) + 48 +
            sizeof(void *);

@@ -78,7 +78,7 @@ void get_many(void *session, size_t count, const bytes *keys, buffer *values, bo
     for (size_t i = 0; i < count; i++)
         append(s->text, view(keys[i]));
     s->connection.send({s->text});
-    s->connection.line(); // how many
+    s->connection.line(); // their number
     for (size_t i = 0; i < count; i++)
         found[i] = take(s->connection, &values[i]);
 }

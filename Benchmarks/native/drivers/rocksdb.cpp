@@ -102,7 +102,7 @@ void get_many(void *session, size_t count, const bytes *keys, buffer *values, bo
 
 bool remove(void *session, bytes key) {
     auto s = static_cast<Session *>(session);
-    return s->db->Delete(s->writing, slice(key)).ok(); // whether it was there is not known
+    return s->db->Delete(s->writing, slice(key)).ok(); // whether it was present is unknown
 }
 
 void settle(void *store) {

@@ -95,7 +95,7 @@ void Connection::send(std::initializer_list<std::string_view> parts) {
     for (size_t at = 0; at < count;) {
         ssize_t sent = writev(descriptor, vector + at, int(count - at));
         if (sent < 0 && errno != EINTR)
-            FAIL("a server is gone: %s", strerror(errno));
+            FAIL("a server has ended: %s", strerror(errno));
         for (size_t left = sent < 0 ? 0 : size_t(sent); at < count; at++) {
             if (left < vector[at].iov_len) {
                 vector[at].iov_base = static_cast<char *>(vector[at].iov_base) + left;
@@ -117,7 +117,7 @@ void Connection::fill() {
     }
     ssize_t got = read(descriptor, incoming.data() + end, incoming.size() - end);
     if (got == 0 || (got < 0 && errno != EINTR))
-        FAIL("a server is gone");
+        FAIL("a server has ended");
     end += got > 0 ? size_t(got) : 0;
 }
 
@@ -142,10 +142,10 @@ void Connection::take(void *out, size_t size) {
     size_t here = std::min(size, end - begin);
     std::memcpy(to, incoming.data() + begin, here);
     begin += here;
-    while (here < size) { // what is left of a large value goes straight to its place
+    while (here < size) { // the rest of a large value goes directly to its destination
         ssize_t got = read(descriptor, to + here, size - here);
         if (got == 0 || (got < 0 && errno != EINTR))
-            FAIL("a server is gone");
+            FAIL("a server has ended");
         here += got > 0 ? size_t(got) : 0;
     }
 }

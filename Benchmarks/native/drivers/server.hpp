@@ -27,7 +27,7 @@ private:
     pid_t owner; // children of fork must not end it
 };
 
-// One connection: blocking, with a buffer for what comes in.
+// One connection: blocking, with a receive buffer.
 class Connection {
 public:
     explicit Connection(const std::string &socket);
@@ -49,7 +49,7 @@ private:
     size_t begin = 0, end = 0;
 };
 
-// What a thread that works with a server has: its connection, and room to put a request together.
+// The state of a thread that works with a server: its connection, and room to assemble a request.
 struct Session {
     Connection connection;
     std::string text;

@@ -57,13 +57,13 @@ static void *open_memory(const settings *settings) {
     return open_shale(settings, NULL, SHALE_COMPRESSION_NONE);
 }
 
-/* Another policy makes a difference in a full cache alone. */
-static void *open_adaptive(const settings *settings) {
-    return open_with(settings, settings->directory, SHALE_COMPRESSION_NONE, SHALE_EVICTION_ADAPTIVE);
+/* Another policy only makes a difference in a full cache. */
+static void *open_clock(const settings *settings) {
+    return open_with(settings, settings->directory, SHALE_COMPRESSION_NONE, SHALE_EVICTION_CLOCK);
 }
 
-static void *open_memory_adaptive(const settings *settings) {
-    return open_with(settings, NULL, SHALE_COMPRESSION_NONE, SHALE_EVICTION_ADAPTIVE);
+static void *open_memory_clock(const settings *settings) {
+    return open_with(settings, NULL, SHALE_COMPRESSION_NONE, SHALE_EVICTION_CLOCK);
 }
 
 static void close_shale(void *store) {
@@ -135,7 +135,7 @@ static void weigh(void *store, footprint *footprint) {
     footprint->value_bytes = stats.raw_bytes;
 }
 
-static void drop_index(const char *directory, char *file, size_t size) {
+static void remove_index(const char *directory, char *file, size_t size) {
     snprintf(file, size, "%s/shale.index", directory);
     unlink(file);
     snprintf(file, size, "%s/shale.data", directory);
@@ -158,16 +158,16 @@ static void describe(char *text, size_t size) {
      .remove = remove_key,                                                                                             \
      .get_many = get_many,                                                                                             \
      .weigh = weigh,                                                                                                   \
-     .drop_index = dropping}
+     .remove_index = dropping}
 
-const driver shale_dictionary = SHALE("shale-dictionary", open_dictionary, processes_open, drop_index);
-const driver shale_lz4 = SHALE("shale-lz4", open_lz4, processes_open, drop_index);
-const driver shale_none = SHALE("shale-none", open_none, processes_open, drop_index);
+const driver shale_dictionary = SHALE("shale-dictionary", open_dictionary, processes_open, remove_index);
+const driver shale_lz4 = SHALE("shale-lz4", open_lz4, processes_open, remove_index);
+const driver shale_none = SHALE("shale-none", open_none, processes_open, remove_index);
 const driver shale_memory = SHALE("shale-memory", open_memory, in_memory | processes_fork, NULL);
 const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_memory | processes_fork | only_full,
                                       NULL);
 const driver shale_memory_dictionary = SHALE("shale-memory-dictionary", open_memory_dictionary,
                                              in_memory | processes_fork | only_full, NULL);
-const driver shale_adaptive = SHALE("shale-adaptive", open_adaptive, processes_open | only_full, drop_index);
-const driver shale_memory_adaptive = SHALE("shale-memory-adaptive", open_memory_adaptive,
-                                           in_memory | processes_fork | only_full, NULL);
+const driver shale_clock = SHALE("shale-clock", open_clock, processes_open | only_full, remove_index);
+const driver shale_memory_clock = SHALE("shale-memory-clock", open_memory_clock, in_memory | processes_fork | only_full,
+                                        NULL);

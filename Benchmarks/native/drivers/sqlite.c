@@ -41,7 +41,7 @@ static void *open_sqlite(const settings *settings) {
     store *s = calloc(1, sizeof *s);
     snprintf(s->path, sizeof s->path, "%s/cache.sqlite", settings->directory);
     s->first = connect_to(s);
-    /* SQLite's own advice: a table without row numbers where rows are small. */
+    /* SQLite's own advice: a table without row numbers if rows are small. */
     const char *table = "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL)";
     if (settings->value_bytes < 200)
         table = "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID";

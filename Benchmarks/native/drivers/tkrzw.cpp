@@ -1,4 +1,4 @@
-// Tkrzw: HashDBM on a mapped file, as it is and with LZ4, and CacheDBM, which
+// Tkrzw: HashDBM on a mapped file, plain and with LZ4, and CacheDBM, which
 // is LRU in memory. Values are copied once, by a record processor.
 #include "driver.h"
 

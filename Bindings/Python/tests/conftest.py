@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from progress import Share
-from support import SMALL, Clock, Excuses
+from support import SMALL, Clock, Tolerances
 
 import shale
 
-# A failure prints what reproduces it; a busy machine is no failure.
+# A failure prints how to reproduce it; a busy machine is no failure.
 settings.register_profile("shale", deadline=None, print_blob=True)
 settings.load_profile("shale")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if Excuses.looks:
-        used = [f"{why} {n} ({n / Excuses.looks:.2%})" for why, n in Excuses.used.items()]
-        line = f"excuses in {Excuses.looks} looks: {', '.join(used) or 'none'}"
+    if Tolerances.looks:
+        used = [f"{why} {n} ({n / Tolerances.looks:.2%})" for why, n in Tolerances.used.items()]
+        line = f"tolerances in {Tolerances.looks} looks: {', '.join(used) or 'none'}"
         terminalreporter.write_line(line)
     for share in Share.made:
         if share.all:

@@ -1,13 +1,13 @@
-"""Loads beside changes, at random, in several processes; for the tests of fences.
+"""Random loads and changes in several processes; for the tests of fences.
 
-The truth of each key is a number in a shared file, and only grows. Who raises it says so to the
-cache, and notes in the file that this has returned. Whoever reads takes that note first: what it
-is given must not be less.
+The true value of each key is a number in a shared file, which only grows. A writer raises it,
+changes the cache, and then records in the file that the change has returned. A reader first reads
+that record: the value that it gets must not be less.
 
-Beside that, things get done. Each process in Python also loads keys that nothing but a clear of the
-cache touches, which are to be stored, and writes down which loads ran when, so that two loads of
-one key at once are seen. One process is killed again and again. After each kill and at the end, a
-set, a removal, an eviction, an invalidation and a load succeed.
+Progress is checked too. Each process in Python also loads keys that only a clear of the cache
+changes, which have to be stored, and logs when its loads ran, so that two concurrent loads of one
+key are found. One process is killed repeatedly. After each kill and at the end, a set, a removal,
+an eviction, an invalidation and a load succeed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ import shale
 
 KEYS = 8
 LEAST = 30
-"""Loads that are not to be stored, in each process: so that there is something to be seen."""
+"""The least number of loads in each process that must not be stored."""
 KILLS = 3
 STEPS = 20
-"""Changes that a process has made before it is killed."""
+"""The number of changes that a process makes before it is killed."""
 MOST_REFUSED = 0.05
-"""None is, but on a machine so busy that more keys change during a load than the cache notes."""
+"""None is refused, unless more keys change during a load than the cache records, on a busy
+machine."""
 TRIES = 1000
-"""To get something done beside processes that clear the cache hundreds of times a second."""
+"""Enough to succeed beside processes that clear the cache hundreds of times a second."""
 
 
 def run(
@@ -48,15 +49,15 @@ def run(
     *,
     killed: int,
 ) -> None:
-    """Runs the programs, each a name and what starts it, on one new cache, and judges them all.
+    """Runs the programs, each a name and a command, on one new cache, and checks their results.
 
-    Each is given what `History` takes, and prints what that prints. killed: which of them is
-    killed, and started again.
+    Each gets the arguments of `History`, and prints its output. killed: the program that is
+    killed and restarted.
     """
     seed = int(os.environ.get("SHALE_SEED", random.randrange(1 << 30)))
     print(f"SHALE_SEED={seed}")
     numbers.write_bytes(bytes(4096))
-    refused = Share("loads of untouched keys refused", MOST_REFUSED)
+    refused = Share("loads of unchanged keys refused", MOST_REFUSED)
     beside = Share("loads beside another's lease", 0)
     words = Words(numbers)
     ends: dict[int, float] = {}
@@ -81,8 +82,8 @@ def run(
                 ends[child.pid] = time.monotonic()
                 child.kill()
                 child.communicate()
-                # It may have been killed in a clear, which the next write in the shard finishes
-                # (limits.md, "Not atomic").
+                # It may have been killed during a clear, which the next write in the shard
+                # completes (limits.md, "Not atomic").
                 cache.set("written", 1)
                 words.clears[2 * killed + 1] = words.clears[2 * killed]
                 check_progress(cache, tries=TRIES, refused=refused, changes=words.changes)
@@ -119,28 +120,28 @@ def run(
 
 
 class Words:
-    """What the processes share: words of a file."""
+    """The numbers that the processes share, in a file."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "r+b") as file:
             shared = mmap.mmap(file.fileno(), 4096)
         self.truth = (ctypes.c_int64 * KEYS).from_buffer(shared)
         self.noted = (ctypes.c_int64 * KEYS).from_buffer(shared, 8 * KEYS)
-        # How many each process has begun, and how many have returned.
+        # The numbers of changes that each process has begun, and of those that have returned.
         self.clears = (ctypes.c_int64 * 32).from_buffer(shared, 16 * KEYS)
 
     def made(self, first: int, processes: int) -> int:
-        """How many changes a process has begun."""
+        """The number of changes that a process has begun."""
         return sum(self.truth[first::processes])
 
     def changes(self) -> tuple[int, ...] | None:
-        """The clears until now; None while one is under way."""
+        """The number of clears; None during one."""
         returned, begun = self.clears[1::2], self.clears[::2]
         return tuple(begun) if begun == returned else None
 
 
 class History:
-    """One of the processes. It changes each `processes`-th key from `first` on, and reads all."""
+    """One of the processes. It changes every `processes`-th key from `first` on, and reads all."""
 
     def __init__(self) -> None:
         directory, path, *rest = sys.argv[1:]
@@ -155,7 +156,7 @@ class History:
         self._end, self._limit = now + 2.5, now + 50
 
     def going(self) -> bool:
-        """Not over before there was something to see."""
+        """Runs until enough has been observed."""
         now = time.monotonic()
         seen = self._wrong or self.cache.stats().own.conflicts >= LEAST
         return now < self._end or (not seen and now < self._limit)
@@ -166,7 +167,7 @@ class History:
     def write(
         self, chance: random.Random, change: Callable[[random.Random, int, int], object]
     ) -> None:
-        """``change(chance, key, number)`` tells the cache of a number."""
+        """``change(chance, key, number)`` changes the cache for a new number."""
         while self.going():
             key = chance.randrange(KEYS // self._processes) * self._processes + self._first
             number = self.truth[key] + 1
@@ -177,32 +178,32 @@ class History:
             time.sleep(self.pause(chance))
 
     def clear(self) -> None:
-        """Clears the cache, and says so to those who load what nothing else touches."""
+        """Clears the cache, and records that for loads of keys that only a clear changes."""
         clears = self._words.clears
         clears[2 * self._first] += 1
         self.cache.clear()
         clears[2 * self._first + 1] += 1
 
     def probe(self, chance: random.Random) -> None:
-        """Loads keys that nothing but a clear touches."""
+        """Loads keys that only a clear changes."""
         number = 0
         while self.going():
             number += 1
             before = self._words.changes()
-            with self.cache.lease(("untouched", os.getpid(), number)) as lease:
+            with self.cache.lease(("unchanged", os.getpid(), number)) as lease:
                 time.sleep(self.pause(chance))
                 stored = lease.set(b"x", max_age=10)
             if None is not before == self._words.changes():
                 self._log.write("P", "stored" if stored else "refused")
             time.sleep(self.pause(chance))
 
-    def judge(self, key: int, least: int, found: shale.LoadResult) -> None:
+    def evaluate(self, key: int, least: int, found: shale.LoadResult) -> None:
         self._reads += 1
         if int(found.value) < least:
             self._wrong.append((key, least, tuple(found)))
 
     def run(self, *works: Callable[[random.Random], object]) -> None:
-        """A thread for each, until it is over."""
+        """Runs each in a thread, until all end."""
         threads = [
             threading.Thread(target=work, args=(random.Random(self._seed + number),))
             for number, work in enumerate((*works, self.probe))

@@ -1,5 +1,5 @@
-"""Which loads of a process ran when, and since when their leases stood: so that two loads of one
-key at once are seen, in all processes, however busy the machine is.
+"""Logs when the loads of a process ran, and when their leases were valid: so that two concurrent
+loads of one key are found, in all processes, on a machine of any load.
 
 A line each: "B" key token milliseconds time: a load that has a lease has begun; "R" token time: the
 lease was granted or renewed by a call that began then; "E" token time: the load ends; "X" time: the
@@ -16,49 +16,50 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shale import _lease, _load
+from shale._loading.load import Load
+from shale._store import leases
 
 
 class LoadLog:
-    """Notes the loads of this process from now on. What is written survives a kill."""
+    """Logs the loads of this process from now on. The log survives a kill."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        look, renew = _lease.look, _lease.HeldLease.renew
-        enter, leave = _load.Load.__enter__, _load.Load.__exit__
+        look, renew = leases.look, leases.HeldLease.renew
+        enter, leave = Load.__enter__, Load.__exit__
 
-        def look_noted(*arguments: Any) -> _lease.Looked:
+        def look_noted(*arguments: Any) -> leases.LookupResult:
             before = time.monotonic()
-            looked = look(*arguments)
-            if looked.lease:
-                self.write("R", looked.lease, before)
-            return looked
+            lookup = look(*arguments)
+            if lookup.lease:
+                self.write("R", lookup.lease, before)
+            return lookup
 
-        def renew_noted(lease: _lease.HeldLease) -> bool:
+        def renew_noted(lease: leases.HeldLease) -> bool:
             before = time.monotonic()
             renewed = renew(lease)
             if renewed:
                 self.write("R", lease.token, before)
             return renewed
 
-        def enter_noted(load: _load.Load) -> _load.Load:
+        def enter_noted(load: Load) -> Load:
             enter(load)
             lease = load._lease
             if lease is not None:
-                key = load._place[1].hex()
+                key = load.load_key[1].hex()
                 self.write("B", key, lease.token, lease.milliseconds, time.monotonic())
             return load
 
-        def exit_noted(load: _load.Load, *exception: Any) -> None:
+        def exit_noted(load: Load, *exception: Any) -> None:
             if load._lease is not None:
                 self.write("E", load._lease.token, time.monotonic())
             leave(load, *exception)
 
         replaced: list[tuple[Any, str, Callable[..., Any]]] = [
-            (_lease, "look", look_noted),
-            (_lease.HeldLease, "renew", renew_noted),
-            (_load.Load, "__enter__", enter_noted),
-            (_load.Load, "__exit__", exit_noted),
+            (leases, "look", look_noted),
+            (leases.HeldLease, "renew", renew_noted),
+            (Load, "__enter__", enter_noted),
+            (Load, "__exit__", exit_noted),
         ]
         for owner, name, noted in replaced:
             setattr(owner, name, noted)
@@ -71,16 +72,16 @@ class LoadLog:
 class Ran(NamedTuple):
     token: int
     lease: float
-    """Seconds that it lasts at least: the engine counts whole milliseconds."""
+    """The least time of the lease, seconds: the engine counts whole milliseconds."""
     began: float
     ended: float
 
 
 def duplicates(logs: Mapping[int, Path], ends: Mapping[int, float]) -> tuple[int, list[str]]:
-    """How many loads there were, and those that began while another of the key ran and its lease
-    stood.
+    """The number of loads, and the loads that began while another one of the key ran with a valid
+    lease.
 
-    logs: of each process, by its number. ends: before when a process was killed.
+    logs: of each process, by its number. ends: the latest time at which a process was killed.
     """
     loads: dict[str, list[Ran]] = defaultdict(list)
     granted: dict[int, list[float]] = defaultdict(list)
@@ -107,7 +108,7 @@ def duplicates(logs: Mapping[int, Path], ends: Mapping[int, float]) -> tuple[int
         of_key.sort()
         for number, first in enumerate(of_key):
             for second in of_key[number + 1 :]:
-                # A renewal succeeds only while the lease stands. So it stood from its grant on.
+                # A renewal succeeds only while the lease is valid. So it was valid since its grant.
                 stood = max((at for at in granted[first.token] if at <= second.began), default=0)
                 if (
                     max(first.began, second.began) < min(first.ended, second.ended)

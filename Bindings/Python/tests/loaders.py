@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import shale
-from shale import _chain, _lease
-from shale._keys import encode_key
+from shale._data.keys import encode_key
+from shale._loading import in_flight
+from shale._store import leases
 
 PATIENCE = 30
-"""Seconds, after which a test that waits has failed."""
+"""Seconds after which a waiting test fails."""
 
 
 def until(condition: Callable[[], Any]) -> None:
@@ -27,19 +28,25 @@ STORED = encode_key("k")
 
 
 def is_free(cache: shale.Cache) -> bool:
-    """Whether one who asks for "k" now would get its lease."""
-    looked = cache._pool.lend(_lease.look, STORED, 0, 1000, 0)
-    _lease.HeldLease(cache._pool, STORED, looked.lease, 1000).release()
-    return looked.lease != 0
+    """Whether a caller would get the lease of "k" now."""
+    lookup = cache._pool.run(leases.look, STORED, 0, 1000, 0)
+    leases.HeldLease(cache._pool, STORED, lookup.lease, 1000).release()
+    return lookup.lease != 0
 
 
-def waiting(cache: shale.Cache) -> int:
-    """How many of this process wait for the load of "k"."""
-    return len(_chain._waiting.get((cache._identity, STORED), []))
+def waiting(cache: shale.Cache, key: shale.Key = "k") -> int:
+    """The number of calls of this process that wait for the load of the key."""
+    return len(waiters() & set(in_flight.waiters((cache._identity, encode_key(key)))))
+
+
+def waiters() -> set[Any]:
+    """The calls of this process that wait for loads."""
+    calls = [call for key in list(in_flight._keys.values()) for call in list(key.waiters)]
+    return {call for call in calls if call._waited}  # type: ignore[attr-defined]
 
 
 class Loader:
-    """Gives 1, 2, 3 and so on. Where it is held, not before `go`."""
+    """Returns 1, 2, 3 and so on. If held, waits for `go` first."""
 
     def __init__(self, *, held: bool = False) -> None:
         self.calls = 0
@@ -69,7 +76,7 @@ def never(_previous: object = None) -> Any:
 
 
 def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
-    """Begins `work` in a thread, and gives a function that waits for its result."""
+    """Starts `work` in a thread. Returns a function that waits for its result."""
     results: list[Any] = []
     errors: list[BaseException] = []
 

@@ -1,4 +1,4 @@
-"""Runs the snippets of a page, one after the other, with what they take for granted."""
+"""Runs the snippets of a page in order, with the functions that they call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 from support import REPOSITORY
 
-PAGES = REPOSITORY / "Documentation" / "python"
+PAGES = REPOSITORY / "Documentation" / "guide" / "python"
+MIGRATING = REPOSITORY / "Documentation" / "migrating"
 
 
 def snippets(page: Path) -> list[str]:
@@ -35,7 +36,7 @@ class World:
 
 
 def run(page: Path, directory: Path, *chosen: str, **more: Any) -> tuple[World, dict[str, Any]]:
-    """All snippets, or those that contain one of the chosen texts. Gives the names they made."""
+    """Runs all snippets, or those that contain one of the chosen texts. Returns their names too."""
     world = World()
     names: dict[str, Any] = {
         "__name__": "page",
@@ -49,6 +50,6 @@ def run(page: Path, directory: Path, *chosen: str, **more: Any) -> tuple[World, 
     }
     for number, text in enumerate(snippets(page)):
         if not chosen or any(each in text for each in chosen):
-            code = compile(text.replace("/var/cache", str(directory)), f"{page}#{number}", "exec")
-            exec(code, names)
+            text = re.sub(r"/var/cache|/tmp/shale-example", str(directory), text)
+            exec(compile(text, f"{page}#{number}", "exec"), names)
     return world, names

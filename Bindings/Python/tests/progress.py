@@ -1,5 +1,5 @@
-"""What a cache owes at any time: a set, a removal, an eviction, an invalidation of a tag, and a
-load of an untouched key get done. And what is known not to be: Tests/known-failures."""
+"""The progress that a cache guarantees at any time: a set, a removal, an eviction, an invalidation
+of a tag, and a load of an unchanged key succeed. Known failures: Tests/known-failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support import REPOSITORY
 
 KNOWN = REPOSITORY / "Tests" / "known-failures"
 SUITE = "test_progress"
-"""Whose lines the Python tests go by."""
+"""The suite of the Python tests in that file."""
 
 
 def known_failures(suite: str = SUITE) -> dict[str, str]:
@@ -20,8 +20,8 @@ def known_failures(suite: str = SUITE) -> dict[str, str]:
     return {case: kind for named, kind, case, _ in fields if named == suite}
 
 
-def judge_case(suite: str, case: str, kind: str | None) -> None:
-    """kind: of the failure that the case has met; None: of none."""
+def evaluate_case(suite: str, case: str, kind: str | None) -> None:
+    """kind: of the failure of the case; None: it passed."""
     listed = known_failures(suite).get(case)
     assert kind == listed, (
         f"{case!r} passes: delete its line in {KNOWN.name}"
@@ -31,12 +31,12 @@ def judge_case(suite: str, case: str, kind: str | None) -> None:
 
 
 class Share:
-    """How many of something went wrong in a suite. conftest.py prints all of them."""
+    """A share of failures in a suite. conftest.py prints all shares."""
 
     made: ClassVar[list[Share]] = []
 
     def __init__(self, what: str, limit: float) -> None:
-        """limit: the share that may."""
+        """limit: the largest share that passes."""
         self.what = what
         self.limit = limit
         self.all = self.failed = 0
@@ -97,15 +97,15 @@ def check_progress(
     refused: Share | None = None,
     changes: Callable[[], Hashable] = lambda: 0,
 ) -> None:
-    """Each of them succeeds, on keys and with tags of its own.
+    """Each operation succeeds, on keys and with tags of its own.
 
     No reason that limits.md, "Disk space" or limits.md, "Order, counts and eviction" has for a
     refusal holds in these tests: the disk has room, no file-size limit is set, and what is pinned
     fills no shard. So no error is expected.
 
-    tries: 1 where nothing else happens; more where others clear the cache meanwhile.
-    refused: counts the loads that are not stored.
-    changes: a state that changes where others do something to all keys; None while they do.
+    tries: 1 if nothing else runs; more if others clear the cache meanwhile. refused: counts loads
+    that are not stored. changes: returns a state that changes when others change all keys; None
+    while they do.
     """
     undone = []
     for work in works:

@@ -1,4 +1,4 @@
-"""What the tests share: a clock that is set by hand, and children."""
+"""Common parts of the tests: a clock that is set by hand, and children."""
 
 from __future__ import annotations
 
@@ -21,26 +21,25 @@ PYTHON_ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = PYTHON_ROOT.parents[1]
 
 
-class Excuses:
-    """Answers that a model accepts although a dict would not give them: how often, of how many
-    looks. Beside each use stands the heading of the documents that allows it; conftest.py
-    prints."""
+class Tolerances:
+    """Counts results that a model tolerates although a dict would differ. Each use cites the
+    heading of the documents that allows it; conftest.py prints the counts."""
 
     looks = 0
     used: ClassVar[Counter[str]] = Counter()
 
 
 def look() -> None:
-    Excuses.looks += 1
+    Tolerances.looks += 1
 
 
-def excused(why: str) -> bool:
-    Excuses.used[why] += 1
+def tolerated(why: str) -> bool:
+    Tolerances.used[why] += 1
     return True
 
 
 class Clock:
-    """Seconds since 1970, moved by the test alone."""
+    """Seconds since 1970, which only the test moves."""
 
     def __init__(self, start: float = 1_800_000_000.0) -> None:
         self.seconds = start
@@ -76,7 +75,7 @@ def start_child(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def let_go(children: Iterable[subprocess.Popen[str]]) -> None:
-    """Gives a line to each child, which waits for one, and waits until all have ended well."""
+    """Sends a line to each waiting child, and waits until all have ended without an error."""
     for child in children:
         assert child.stdin is not None
         child.stdin.write("go\n")
@@ -87,7 +86,7 @@ def let_go(children: Iterable[subprocess.Popen[str]]) -> None:
 
 
 def run_child(script: str, *arguments: object, environment: dict[str, str] | None = None) -> str:
-    """Runs `script` in a process of its own and gives what it printed."""
+    """Runs `script` in a process of its own and returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
         capture_output=True,

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from support import REPOSITORY
 
-from shale import _abi
+from shale._native import abi
 
 HEADER = REPOSITORY / "Include" / "shale.h"
 
 STRUCTS: dict[str, type[ctypes.Structure]] = {
-    "shale_bytes": _abi.Bytes,
-    "shale_options": _abi.Options,
-    "shale_set_options": _abi.SetOptions,
-    "shale_value": _abi.Value,
-    "shale_stats": _abi.Stats,
-    "shale_lease_options": _abi.LeaseOptions,
-    "shale_report": _abi.Report,
+    "shale_bytes": abi.Bytes,
+    "shale_options": abi.Options,
+    "shale_set_options": abi.SetOptions,
+    "shale_value": abi.Value,
+    "shale_stats": abi.Stats,
+    "shale_lease_options": abi.LeaseOptions,
+    "shale_report": abi.Report,
 }
 
 # The header's name of a constant, where it isn't SHALE_ and ours.
@@ -69,7 +69,7 @@ def constants() -> dict[str, int]:
     )
     return {
         RENAMED.get(name, "SHALE_" + name): value
-        for name, value in vars(_abi).items()
+        for name, value in vars(abi).items()
         if pattern.fullmatch(name)
     }
 

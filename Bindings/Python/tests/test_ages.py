@@ -16,7 +16,7 @@ from support import SMALL, run_child
 from support import Clock as SetClock
 
 import shale
-from shale._clock import Clock
+from shale._native.clock import Clock
 
 
 def test_an_entry_is_fresh_until_its_age(aging: shale.Cache, clock: SetClock) -> None:
@@ -181,7 +181,7 @@ def test_what_a_clock_raises_goes_to_the_caller(
 
 @pytest.mark.parametrize("answer", [math.nan, math.inf, 1e300, "now", None, 1j])
 def test_what_is_no_time(directory: Path, answer: Any) -> None:
-    with pytest.raises(shale.InvalidError, match="now gives seconds"):
+    with pytest.raises(shale.InvalidError, match="now returns seconds"):
         shale.Cache(directory, now=lambda: answer)
 
 
@@ -195,7 +195,7 @@ def test_any_time_is_taken_as_it_is(directory: Path, seconds: float) -> None:
 
 
 def test_the_library_is_given_the_time_by_c_alone() -> None:
-    """No Python runs in the library's call: no signal handler, and no exception."""
+    """No Python code runs during the library's call: no signal handler, and no exception."""
     clock = Clock(lambda: 7)
     clock.ask()
     calls: list[object] = []

@@ -1,4 +1,4 @@
-"""get_many, set_many, remove_many: each key as if alone."""
+"""get_many, set_many, remove_many: each key as in a call of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strategies import value_shape, values
 from support import Clock
 
 import shale
-from shale._handle import BATCH
+from shale._native.handles import BATCH
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCH - 1, BATCH, BATCH + 1, 3 * BATCH + 5])

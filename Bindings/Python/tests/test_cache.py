@@ -1,4 +1,4 @@
-"""What one cache in one process promises."""
+"""The guarantees of one cache in one process."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pat
     monkeypatch.chdir(here)
     with shale.Cache(path, capacity=SMALL) as cache:
         assert cache.directory == str(home / "c" if path != "~" else home)
-    # As everywhere, it is a name of its own further on.
+    # Elsewhere in a path it is an ordinary name.
     with shale.Cache("./~", capacity=SMALL) as cache:
         assert cache.directory == str(here / "~")
     assert sorted(each.name for each in here.iterdir()) == ["~"]

@@ -1,4 +1,4 @@
-"""A load that could only wait for itself is an error that names the chain."""
+"""A load that waits for itself is an error that names the chain."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loaders import PATIENCE, Loader, in_thread, never
+from loaders import PATIENCE, Loader, in_thread, never, waiters
 from support import SMALL
 
 import shale
-from shale import _chain
+from shale._loading import in_flight
 
 
 def run(work: Any) -> Any:
@@ -33,7 +33,7 @@ def test_a_load_that_asks_for_its_own_key(cache: shale.Cache, options: Any) -> N
     with pytest.raises(shale.DeadlockError, match="'a' -> 'a'") as caught:
         cache.get_or_load("a", load, **options)
     assert caught.value.chain == ("a", "a")
-    # The lease was given back.
+    # The lease was released.
     assert cache.get_or_load("a", lambda: 1) == 1
 
 
@@ -48,7 +48,7 @@ def test_by_way_of_another(cache: shale.Cache) -> None:
         cache.get_or_load("a", a)
     assert caught.value.chain == ("a", "b", ("c", 1), "a")
     assert str(caught.value).startswith("'a' -> 'b' -> ('c', 1) -> 'a': ")
-    assert _chain._loads == {}
+    assert in_flight._keys == {}
 
 
 def test_even_where_there_is_a_value(cache: shale.Cache) -> None:
@@ -97,7 +97,7 @@ def test_coroutines_and_their_tasks(cache: shale.Cache, options: Any) -> None:
     with pytest.raises(shale.DeadlockError) as caught:
         run(coroutines.get_or_load("a", a, **options))
     assert caught.value.chain == ("a", "b", "a")
-    assert _chain._loads == {}
+    assert in_flight._keys == {}
 
 
 def test_from_a_coroutine_into_a_thread(cache: shale.Cache) -> None:
@@ -119,13 +119,13 @@ def test_a_call_that_would_freeze_the_loop_of_the_coroutine_that_loads(
             return 1
 
         loading = asyncio.create_task(shale.AsyncCache(cache).get_or_load("a", load))
-        while not _chain._loads:
+        while not in_flight._keys:
             await asyncio.sleep(0)
         with pytest.raises(shale.DeadlockError, match="event loop"):
             cache.get_or_load("a", never, wait=PATIENCE)
-        # In a thread, it waits.
+        # In a thread, the load waits.
         second = asyncio.create_task(asyncio.to_thread(cache.get_or_load, "a", never))
-        while not _chain._waiting:
+        while not waiters():
             await asyncio.sleep(0.001)
         go.set()
         assert (await loading, await second) == (1, 1)
@@ -220,7 +220,7 @@ def test_a_load_that_is_over_waits_for_nothing(cache: shale.Cache) -> None:
         await asyncio.sleep(0)
         over.set()
         # later() waits for b, b for a, and a to go.
-        while len(_chain._waiting) < 2:
+        while len(waiters()) < 2:
             await asyncio.sleep(0)
         go.set()
         assert await asyncio.gather(*tasks) == [2, 2, 2]
@@ -243,7 +243,7 @@ def test_two_threads_whose_loads_wait_for_one_another(cache: shale.Cache) -> Non
     def loader(other: str) -> Callable[[], Any]:
         def load() -> Any:
             both.wait(30)
-            return cache.get_or_load(other, lambda: "loaded anew")
+            return cache.get_or_load(other, lambda: "loaded again")
 
         return load
 
@@ -258,10 +258,10 @@ def test_two_threads_whose_loads_wait_for_one_another(cache: shale.Cache) -> Non
             values.append(result())
         except shale.DeadlockError as error:
             errors.append(error)
-    # One of them was told, and the other one had its key to itself.
-    assert values == ["loaded anew"]
+    # One of them got the error, and the other one loaded its key alone.
+    assert values == ["loaded again"]
     assert errors[0].chain in (("a", "b", "a"), ("b", "a", "b"))
-    assert _chain._loads == {}
+    assert in_flight._keys == {}
 
 
 def test_who_waits_for_a_limited_time_waits(cache: shale.Cache) -> None:
@@ -290,14 +290,14 @@ def test_a_load_ends_if_and_only_if_no_key_needs_itself(needs: dict[int, list[in
     with shale.Cache(None, capacity="2MiB", sync_on_close=False) as cache:
         stored: set[int] = set()
 
-        def expected(key: int, course: tuple[int, ...]) -> tuple[int, ...] | None:
-            """The chain of the first key that is needed in its own course."""
-            if key in course:
-                return (*course[course.index(key) :], key)
+        def expected(key: int, chain_so_far: tuple[int, ...]) -> tuple[int, ...] | None:
+            """The chain of the first key whose load needs the key itself."""
+            if key in chain_so_far:
+                return (*chain_so_far[chain_so_far.index(key) :], key)
             if key in stored:
                 return None
             for each in needs.get(key, []):
-                chain = expected(each, (*course, key))
+                chain = expected(each, (*chain_so_far, key))
                 if chain is not None:
                     return chain
             stored.add(key)
@@ -316,4 +316,4 @@ def test_a_load_ends_if_and_only_if_no_key_needs_itself(needs: dict[int, list[in
                 with pytest.raises(shale.DeadlockError) as caught:
                     cache.get_or_load(key, partial(load, key))
                 assert caught.value.chain == chain
-    assert _chain._loads == {}
+    assert in_flight._keys == {}

@@ -1,4 +1,4 @@
-"""Conditions of sets and removals, looks that leave no trace, and what is stored beside a value."""
+"""Conditions of sets and removals, reads with ``peek``, and the meta of values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_set_if_version(aging: shale.Cache, clock: Clock) -> None:
     assert not aging.set("k", 3, if_version=first)
     assert aging["k"] == 2
     clock.advance(10)
-    # A stale entry has its version still, one that has left has none.
+    # A stale entry keeps its version, a dead one has none.
     second = version(aging)
     assert aging.set("k", 4, if_version=second, max_age=10)
     third = version(aging)
@@ -48,15 +48,15 @@ def test_set_if_present(aging: shale.Cache, clock: Clock) -> None:
     assert aging.get("k", stale=True) == 2
     aging.invalidate("t")
     assert aging.get("k", stale=True) is None
-    # To all but those who load there is nothing.
+    # For calls that do not load there is no value.
     aging.get_or_load("missing", shale.Missing)
     assert not aging.set("missing", 1, if_present=True)
     assert "missing" not in aging
 
 
 def test_if_present_is_atomic(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between its look and its set, the key changes once, and then leaves."""
-    look = shale._lookups.version
+    """Between its read and its set, the key changes once, and is then removed."""
+    look = shale._store.lookups.version
     changes = [lambda: cache.set("k", "between"), lambda: cache.remove("k")]
 
     def then_changed(*arguments: Any) -> Any:
@@ -65,10 +65,42 @@ def test_if_present_is_atomic(cache: shale.Cache, monkeypatch: pytest.MonkeyPatc
             changes.pop(0)()
         return found
 
-    monkeypatch.setattr(shale._lookups, "version", then_changed)
+    monkeypatch.setattr(shale._store.lookups, "version", then_changed)
     cache["k"] = "old"
     assert not cache.set("k", "new", if_present=True)
     assert "k" not in cache
+
+
+@pytest.mark.parametrize("before", ["absent", "stale"])
+@pytest.mark.parametrize("listening", [False, True])
+@pytest.mark.parametrize(
+    "step", [(shale._store.lookups, "remove_missed"), (shale._native.library, "remove")]
+)
+def test_a_pop_that_misses_removes_no_newer_value(
+    aging: shale.Cache,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    listening: bool,
+    step: tuple[Any, str],
+) -> None:
+    """Before a step of its removal, the key gets a value."""
+    function = getattr(*step)
+    values = ["newer"]
+
+    def set_before(*arguments: Any) -> Any:
+        if values:
+            aging["k"] = values.pop()
+        return function(*arguments)
+
+    monkeypatch.setattr(*step, set_before)
+    if before == "stale":
+        aging.set("k", "stale", max_age=1, stale=10)
+        clock.advance(1)
+    if listening:
+        aging.on("remove", lambda _event: None)
+    assert aging.pop("k") == "newer"
+    assert aging.pop("k") is None
 
 
 def test_remove_if_version(cache: shale.Cache) -> None:
@@ -91,7 +123,7 @@ def test_what_is_no_condition(cache: shale.Cache) -> None:
     bad: Any = 1.0
     with pytest.raises(TypeError, match="if_version"):
         cache.set("k", 2, if_version=bad)
-    with pytest.raises(shale.InvalidError, match="one of them"):
+    with pytest.raises(shale.InvalidError, match="give only one"):
         cache.set("k", 2, if_version=version(cache), if_present=True)
     for condition in ({"if_present": True}, {"if_version": 1}):
         options: Any = condition
@@ -137,7 +169,7 @@ def test_update(aging: shale.Cache, clock: Clock) -> None:
     assert aging.update("k", lambda old: [*old, 2], [], max_age=10, stale=10, tag="t") == [1, 2]
     assert aging["k"] == [1, 2]
     clock.advance(10)
-    # What is stale is not what it is made of.
+    # The function does not get a stale value.
     assert aging.update("k", lambda old: old, "default") == "default"
     aging.set("k", 1, tag="t")
     aging.update("k", lambda old: old + 1, tag="u")
@@ -178,7 +210,7 @@ def test_no_update_is_lost(cache: shale.Cache) -> None:
 
 
 def test_an_update_between_sees_the_change(cache: shale.Cache) -> None:
-    """Whatever happens to the key while the function is called."""
+    """For every change of the key during the call of the function."""
     for before in (None, 1):
         for change in (lambda: cache.set("k", 10), lambda: cache.remove("k")):
             cache.remove("k")

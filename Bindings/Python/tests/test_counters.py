@@ -1,4 +1,4 @@
-"""incr: an int of 64 bits, atomic, and never anything else."""
+"""incr: an int of 64 bits, atomic, and no other type."""
 
 from __future__ import annotations
 
@@ -18,6 +18,32 @@ def test_counts_from_initial(cache: shale.Cache) -> None:
     assert cache.incr("b", initial=100) == 102
     assert cache.incr("c", 0, initial=7) == 7
     assert cache.incr("c", 0) == 7
+
+
+def test_decr_subtracts(cache: shale.Cache) -> None:
+    part = cache.namespace("part")
+    for counted in (cache, part):
+        assert counted.decr("n") == -1
+        assert counted.decr("n", 5) == -6
+        assert counted.decr("n", -10) == 4
+        assert counted.decr("m", 2, initial=10) == 8
+        assert counted.decr("none", create=False) is None
+        assert counted["n"] == 4
+    cache["text"] = "12345678"
+    with pytest.raises(shale.InvalidError):
+        cache.decr("text")
+
+
+def test_decr_takes_the_options_of_incr(aging: shale.Cache, clock: Clock) -> None:
+    heard: list[Any] = []
+    stop = aging.on("set", lambda event: heard.append(event.key))
+    assert aging.decr("n", max_age=10, tag="t") == -1
+    assert heard == ["n"]
+    stop()
+    clock.advance(10)
+    assert aging.decr("n", tag="t") == -1
+    aging.invalidate("t")
+    assert "n" not in aging
 
 
 def test_what_it_makes_is_an_int(cache: shale.Cache) -> None:
@@ -85,10 +111,13 @@ def test_deltas_are_ints_of_64_bits(cache: shale.Cache) -> None:
     for number in (2**63, -(2**63) - 1):
         with pytest.raises(shale.InvalidError):
             cache.incr("n", number)
+    with pytest.raises(shale.InvalidError, match="delta"):
+        cache.decr("n", -(2**63))  # the negative has 65 bits
     wrong: list[Any] = [1.0, "1", None, True]
     for delta in wrong:
-        with pytest.raises(TypeError):
-            cache.incr("n", delta)
+        for count in (cache.incr, cache.decr):
+            with pytest.raises(TypeError, match="delta"):
+                count("n", delta)
     assert "n" not in cache
 
 

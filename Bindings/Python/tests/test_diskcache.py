@@ -1,4 +1,4 @@
-"""The interface of diskcache, beyond what its own tests ask (Scripts/test-adapters runs those)."""
+"""The interface of diskcache, beyond its own tests (Scripts/test-adapters runs those)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support import child_environment, run_child, start_child
 
 import shale
 from shale.__main__ import main
-from shale.compat.diskcache import (
+from shale.adapters.diskcache import (
     Cache,
     Deque,
     Disk,
@@ -29,7 +29,7 @@ from shale.compat.diskcache import (
 
 HOLD = """
     import sys
-    from shale.compat.diskcache import Cache
+    from shale.adapters.diskcache import Cache
     cache = Cache(sys.argv[1])
     with cache.transact():
         cache["k"] = "of the transaction"
@@ -39,7 +39,7 @@ HOLD = """
 
 
 class Thing:
-    """What Shale has no form for."""
+    """A type that Shale cannot store."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Thing)
@@ -172,7 +172,7 @@ class TestTransactions:
         assert fanout.incr("n") is None
         child.kill()
         child.communicate()
-        # The kernel has taken the lock of a process that was killed.
+        # The kernel has released the lock of a killed process.
         assert other.set("k", 2)
 
     def test_threads_of_a_process_wait_too(self, cache: Cache) -> None:
@@ -193,7 +193,7 @@ class TestTransactions:
     def test_a_child_of_fork_has_a_turn_of_its_own(self, directory: Path) -> None:
         script = """
             import os, sys
-            from shale.compat.diskcache import Cache, Timeout
+            from shale.adapters.diskcache import Cache, Timeout
             cache = Cache(sys.argv[1], timeout=0.01)
             with cache.transact():
                 child = os.fork()
@@ -213,7 +213,7 @@ class TestQueues:
     def test_processes_share_a_queue(self, directory: Path) -> None:
         script = """
             import sys
-            from shale.compat.diskcache import Cache
+            from shale.adapters.diskcache import Cache
             cache = Cache(sys.argv[1])
             for number in range(100):
                 cache.push((sys.argv[2], number), prefix="q", retry=True)
@@ -356,7 +356,7 @@ class Evil:
 
 
 class TestConvert:
-    """Of what diskcache 5.6 writes: its schema, by hand."""
+    """The tables of diskcache 5.6, written by hand."""
 
     def make(self, folder: Path, *rows: tuple[Any, ...]) -> Path:
         """rows: key, raw, expire_time, tag, mode, filename, value."""

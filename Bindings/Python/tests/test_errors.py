@@ -1,4 +1,4 @@
-"""One exception for each code of the library, each by a real cause."""
+"""One exception for each code of the library, each with a real cause."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from copy import copy as copied
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loaders import PATIENCE
 from support import REPOSITORY, SMALL, child_environment, run_child
 
 import shale
-from shale import _errors, _library
+from shale._native import errors, library
 
 CLASSES = {
     -1: shale.InvalidError,
@@ -34,21 +38,49 @@ CLASSES = {
 
 
 def test_every_code_has_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
-    # That of an earlier failure of this thread.
-    monkeypatch.setattr(_library, "last_errno", lambda: 0)
+    # The errno of an earlier failure of this thread.
+    monkeypatch.setattr(library, "last_errno", lambda: 0)
     for code, kind in CLASSES.items():
-        error = _errors.failure(code)
+        error = errors.failure(code)
         assert type(error) is kind
         assert error.code == code
         assert str(error)
-    assert type(_errors.failure(-999)) is shale.Error
+    assert type(errors.failure(-999)) is shale.Error
+
+
+def kinds(base: type[shale.Error]) -> list[type[shale.Error]]:
+    return [base, *(kind for each in base.__subclasses__() for kind in kinds(each))]
+
+
+def shape(error: Any) -> tuple[Any, ...]:
+    names = "errno", "strerror", "filename", "key", "timeout", "chain"
+    return type(error), str(error), *(getattr(error, name, None) for name in names)
 
 
 def test_errors_cross_processes() -> None:
-    for kind in CLASSES.values():
-        error = pickle.loads(pickle.dumps(kind("a text", errno.ENOSPC)))
-        assert type(error) is kind
-        assert (str(error), error.errno) == ("a text", errno.ENOSPC)
+    made: list[shale.Error] = [
+        kind("a text", errno.ENOSPC, "/a/path")
+        for kind in kinds(shale.Error)
+        if kind.__init__ is shale.Error.__init__
+    ]
+    assert {type(error) for error in made} > set(CLASSES.values())
+    for error in made:
+        assert shape(error)[1:5] == (
+            "a text",
+            errno.ENOSPC,
+            os.strerror(errno.ENOSPC),
+            "/a/path",
+        )
+    made += [
+        shale.LoadTimeoutError("k", 1.5),
+        shale.LockTimeoutError(("k", 1), 2),
+        shale.DeadlockError(["a", "b"]),
+    ]
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        returned = executor.submit(list, made).result(PATIENCE)
+    for error, other in zip(made, returned):
+        for again in (other, pickle.loads(pickle.dumps(error)), copied(error)):
+            assert shape(again) == shape(error)
 
 
 def test_arguments_out_of_range_are_value_errors() -> None:
@@ -106,12 +138,14 @@ def test_out_of_memory(directory: Path) -> None:
 
 
 def test_system_call_that_fails(directory: Path) -> None:
-    # A name that is longer than any file system takes.
+    # A name that is too long for any file system.
     path = directory / ("x" * 300)
     with pytest.raises(OSError) as raised:
         shale.Cache(path)
     assert type(raised.value) is shale.SystemCallError
     assert raised.value.errno == errno.ENAMETOOLONG
+    assert raised.value.strerror == os.strerror(errno.ENAMETOOLONG)
+    assert raised.value.filename == str(path)
     assert str(path) in str(raised.value)
 
 
@@ -123,6 +157,7 @@ def test_a_cache_that_is_not_there(directory: Path, option: str) -> None:
         assert type(raised.value) is shale.NotFoundError
         assert isinstance(raised.value, shale.SystemCallError)
         assert (raised.value.code, raised.value.errno) == (-5, errno.ENOENT)
+        assert raised.value.filename == str(directory)
 
     open_it()
     assert not directory.exists()
@@ -136,6 +171,7 @@ def test_format_of_a_directory_with_other_files(directory: Path) -> None:
     with pytest.raises(shale.FormatError) as raised:
         shale.Cache(directory)
     assert str(directory) in str(raised.value)
+    assert raised.value.filename == str(directory)
     assert [each.name for each in directory.iterdir()] == ["letter.txt"]
 
 
@@ -176,7 +212,7 @@ def test_directory_that_was_removed(directory: Path) -> None:
             with pytest.raises(
                 shale.BusyError, match="removed or replaced; open it again"
             ) as raised:
-                for _ in range(40):  # it looks once a second
+                for _ in range(40):  # it checks once a second
                     cache["other"] = "value"
                     time.sleep(0.1)
             assert str(directory) in str(raised.value)
@@ -217,14 +253,14 @@ def test_another_capacity_can_be_accepted(
         with shale.Cache(directory, accept_capacity=True):
             pass
         assert not caplog.records
-    # Alone, it is applied.
+    # Without other users it is applied.
     with shale.Cache(directory, accept_capacity=True, capacity="4MiB") as cache:
         assert cache.stats().capacity == 4 << 20
     assert not caplog.records
 
 
 def test_file_system_that_cannot_share_mappings(directory: Path, tmp_path: Path) -> None:
-    """A library in between that calls every file system NFS."""
+    """A preloaded library that reports every file system as NFS."""
     compiler = shutil.which("cc")
     if compiler is None or not os.path.exists("/proc/self"):
         pytest.skip("needs a C compiler and Linux")
@@ -276,14 +312,28 @@ def test_permission_of_a_read_only_handle(directory: Path) -> None:
             ) as raised:
                 call()
             assert isinstance(raised.value, PermissionError)
+            assert (raised.value.errno, raised.value.filename) == (errno.EACCES, None)
+
+
+def test_permission_of_a_directory(directory: Path) -> None:
+    """A file that is no regular file: root may open any other."""
+    directory.mkdir()
+    os.mkfifo(directory / "shale.data")
+    with pytest.raises(PermissionError) as raised:
+        shale.Cache(directory)
+    assert type(raised.value) is shale.PermissionDeniedError
+    assert (raised.value.errno, raised.value.filename) == (errno.EACCES, str(directory))
 
 
 def test_a_place_for_a_directory_that_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("x")
-    with pytest.raises(shale.Error) as raised:
-        shale.Cache(path)
-    assert str(path) in str(raised.value)
+    for place in (path, path / "below"):
+        with pytest.raises(NotADirectoryError, match=re.escape(str(place))) as raised:
+            shale.Cache(place)
+        assert type(raised.value) is shale.NotDirectoryError
+        assert isinstance(raised.value, shale.SystemCallError)
+        assert (raised.value.errno, raised.value.filename) == (errno.ENOTDIR, str(place))
     assert path.read_text() == "x"
 
 
@@ -297,7 +347,7 @@ def test_texts_speak_python(directory: Path) -> None:
         calls: list[Callable[[], object]] = [
             lambda: shale.Cache(directory, shards=2),
             lambda: shale.Cache(directory, segment_size="4MiB"),
-            lambda: shale.Cache(directory, eviction="adaptive"),
+            lambda: shale.Cache(directory, eviction="clock"),
             lambda: shale.Cache(directory, eviction="lru", capacity="1PiB"),
             lambda: shale.Cache(directory, read_only=True, capacity=SMALL),
             lambda: shale.Cache(directory, must_exist=True, mode=0o7777),
@@ -319,8 +369,8 @@ def test_all_advice_of_the_library_is_known() -> None:
         if C_WORDS.search(literal) and " " in literal
     }
     assert advice
-    assert advice == set(_errors._ADVICE)
-    assert not any(map(C_WORDS.search, _errors._ADVICE.values()))
+    assert advice == set(errors._ADVICE)
+    assert not any(map(C_WORDS.search, errors._ADVICE.values()))
 
 
 def test_a_path_is_not_advice(tmp_path: Path) -> None:

@@ -1,12 +1,15 @@
-"""What is told of a cache, and what it counts of its own loads."""
+"""The events of a cache, and the counts of its loads."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+import os
 import pickle
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,7 +18,9 @@ from loaders import PATIENCE, Failure, Loader, fail, in_thread, until, waiting
 from support import SMALL, Clock
 
 import shale
-from shale import Event, _events
+from shale import Event
+from shale._store import listening
+from shale._store.events import NAMES, Listeners
 
 KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
 VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -28,7 +33,7 @@ class Heard(list[tuple[Any, ...]]):
     def __init__(self, cache: shale.Cache | shale.AsyncCache) -> None:
         super().__init__()
         self.events: list[Event] = []
-        self.stops = [cache.on(name, self.hear) for name in _events.NAMES]
+        self.stops = [cache.on(name, self.hear) for name in NAMES]
 
     def hear(self, event: Event) -> None:
         self.events.append(event)
@@ -51,7 +56,7 @@ class Heard(list[tuple[Any, ...]]):
 
 
 def a_load(key: str, *outcome: str) -> list[tuple[Any, ...]]:
-    """What is told of a load of what was absent."""
+    """The events of a load of an absent key."""
     middle = [(name, key) for name in ("load", *outcome, "loaded")]
     return [("miss", key, "absent"), *middle]
 
@@ -115,6 +120,7 @@ def test_calls_are_told(aging: shale.Cache, clock: Clock) -> None:
         ("remove", "p"),
         ("miss", "p", "absent"),
         ("miss", "a", "expired"),
+        ("remove", "a"),
         ("clear",),
     ]
 
@@ -144,14 +150,14 @@ def shape(signature: inspect.Signature) -> list[tuple[str, Any, Any]]:
     return [(each.name, each.kind, each.default) for each in signature.parameters.values()]
 
 
-@pytest.mark.parametrize("name", [*_events._INSTEAD, *_events._AROUND])
+@pytest.mark.parametrize("name", [*listening._REPLACED, *listening._WRAPPED])
 def test_who_listens_changes_no_signature(cache: shale.Cache, name: str) -> None:
     plain = shape(inspect.signature(getattr(cache, name)))
     cache.on("set", lambda _event: None)
     in_front = getattr(cache, name)
     assert in_front.__func__ is not getattr(shale.Cache, name)
     shown = shape(inspect.signature(in_front))
-    # All that it doesn't name itself it passes on.
+    # It passes on all options that it does not name.
     named = [each for each in shown if each[1] not in (VAR_POSITIONAL, VAR_KEYWORD)]
     assert named == plain[: len(named)]
     for _, kind, _ in plain[len(named) :]:
@@ -160,7 +166,7 @@ def test_who_listens_changes_no_signature(cache: shale.Cache, name: str) -> None
 
 
 def test_a_pop_gives_what_it_removes(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = _events._look
+    look = listening._look
 
     def replaced_after(*arguments: Any, **named: Any) -> Any:
         looked = look(*arguments, **named)
@@ -168,7 +174,7 @@ def test_a_pop_gives_what_it_removes(cache: shale.Cache, monkeypatch: pytest.Mon
             cache["k"] = 2
         return looked
 
-    monkeypatch.setattr(_events, "_look", replaced_after)
+    monkeypatch.setattr(listening, "_look", replaced_after)
     cache["k"] = 1
     heard = Heard(cache)
     assert cache.pop("k") == 2
@@ -245,7 +251,7 @@ def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
         writer["a"] = 1j
         writer["b"] = 3
     with shale.Cache(directory) as cache:
-        assert cache.get("a") is None  # counted, with nobody listening
+        assert cache.get("a") is None  # counted, without listeners
         assert cache.entry("a") is None
         assert cache.get_many(["a", "b"]) == {"b": 3}
         assert cache.stats().own.undecodable == 3
@@ -260,9 +266,11 @@ def test_what_cannot_be_read_is_undecodable(directory: Path) -> None:
             *a_load("gone", "set"),
             ("miss", "gone", "missing"),
             ("miss", "a", "undecodable"),
+            ("remove", "a"),
             ("miss", "gone", "missing"),
+            ("remove", "gone"),
         ]
-        # What is known to be missing is no fault of the serializer.
+        # A key that is known to be missing is no error of the serializer.
         assert cache.stats().own.undecodable == 5
 
 
@@ -372,13 +380,13 @@ def test_a_listener_may_use_the_cache(cache: shale.Cache) -> None:
         assert cache.get("made by") is None
 
     cache["kept"] = "value"
-    for name in _events.NAMES:
+    for name in NAMES:
         cache.on(name, uses_it)
     cache["a"] = 1
     assert cache.get("a") == 1
     assert cache.get_or_load("b", lambda: 2) == 2
     cache.remove("a")
-    # And what it does is not told to it again.
+    # Its own calls emit no events.
     assert told == ["set", "hit", "miss", "load", "set", "loaded", "remove"]
 
 
@@ -389,7 +397,7 @@ def test_a_listener_that_raises_harms_nobody(
         raise RuntimeError(f"about {event.name}")
 
     heard: list[str] = []
-    for name in _events.NAMES:
+    for name in NAMES:
         cache.on(name, fails)
         cache.on(name, lambda event: heard.append(event.name))
     with caplog.at_level(logging.ERROR, logger="shale"):
@@ -416,7 +424,7 @@ def test_who_stops_hears_no_more_and_costs_nothing(cache: shale.Cache) -> None:
     other()
     cache["c"] = 3
     assert [event.key for event in heard] == ["a", "a", "b"]
-    # As before anybody listened: the methods are the plain ones.
+    # As before the first listener: the methods are those of the class.
     assert set(vars(cache)) == plain
     assert "get" not in vars(cache)
     with pytest.raises(shale.InvalidError, match="there is no event"):
@@ -427,6 +435,64 @@ def test_another_process_is_not_sent_the_listeners(cache: shale.Cache) -> None:
     cache.on("set", lambda _event: None)
     with pickle.loads(pickle.dumps(cache)) as other:
         assert "get" not in vars(other)
+
+
+def test_the_first_listeners_of_two_threads(
+    cache: shale.Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second thread registers one while the first does."""
+    heard: list[str] = []
+    second: list[Any] = []
+    is_past = threading.Event()
+    """The second thread waits for the first, or is done."""
+
+    class Lock:
+        def __enter__(self) -> None:
+            if second:
+                is_past.set()
+            registration.acquire()
+
+        def __exit__(self, *_exception: object) -> None:
+            registration.release()
+
+    class SlowListeners(Listeners):
+        def __init__(self) -> None:
+            super().__init__()
+            if not second:
+                second.append(None)
+                second[0] = in_thread(register)
+                assert is_past.wait(PATIENCE)
+
+    def register() -> None:
+        cache.on("set", lambda _event: heard.append("second"))
+        is_past.set()
+
+    registration = listening._registration
+    monkeypatch.setattr(listening, "_registration", Lock())
+    monkeypatch.setattr(listening, "Listeners", SlowListeners)
+    cache.on("set", lambda _event: heard.append("first"))
+    second[0]()
+    cache["k"] = 1
+    assert sorted(heard) == ["first", "second"]
+
+
+def test_a_child_forked_during_a_registration_can_register(cache: shale.Cache) -> None:
+    held = threading.Event()
+
+    def hold() -> None:
+        with listening._registration:
+            held.set()
+            time.sleep(0.1)
+
+    holder = in_thread(hold)
+    assert held.wait(PATIENCE)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(PATIENCE)
+        cache.on("set", print)
+        os._exit(0)
+    holder()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_threads_count_every_load(cache: shale.Cache) -> None:
@@ -450,5 +516,5 @@ def test_evictions_have_ages(clock: Clock) -> None:
         stats = cache.stats()
         assert stats.evictions == stats.evicted_timed == 900
         assert stats.evicted_age_ms == 900 * 100_000
-        # Nothing was used but by its set; at a steady rate, that is known exactly.
+        # Entries were used only by their sets; at a steady rate, that is known exactly.
         assert 0.95 * stats.evicted_age_ms < stats.evicted_idle_ms <= stats.evicted_age_ms

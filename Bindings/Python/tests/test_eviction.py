@@ -1,4 +1,4 @@
-"""Which entries leave first, as it was chosen when the cache was made."""
+"""The eviction policy, as chosen when the cache was created."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from support import SMALL
 import shale
 
 if TYPE_CHECKING:
-    from shale._options import Eviction
+    from shale._data.options import Eviction
 
 VALUE = random.Random(1).randbytes(1000)
 
-both = pytest.mark.parametrize("policy", ["lru", "adaptive"])
+both = pytest.mark.parametrize("policy", ["lru", "clock"])
 
 
 def other(policy: Eviction) -> Eviction:
-    return "adaptive" if policy == "lru" else "lru"
+    return "clock" if policy == "lru" else "lru"
 
 
 def test_a_new_cache_has_lru(cache: shale.Cache) -> None:
@@ -51,7 +51,7 @@ def test_another_policy_is_refused(directory: Path, policy: Eviction) -> None:
     for read_only in (False, True):
         with pytest.raises(shale.InvalidError, match=f"{directory} has the eviction policy"):
             shale.Cache(directory, eviction=other(policy), read_only=read_only)
-    # Nothing is left open: another capacity would be refused.
+    # No handle is left open, or another capacity would be refused.
     with shale.Cache(directory, capacity="4MiB") as cache:
         assert cache.stats().eviction == policy
         assert cache["k"] == 1
@@ -67,9 +67,9 @@ def test_no_policy(directory: Path, wrong: Any) -> None:
 def test_for_coroutines(directory: Path) -> None:
     async def main() -> None:
         async with await shale.AsyncCache.open(
-            directory, capacity=SMALL, eviction="adaptive"
+            directory, capacity=SMALL, eviction="clock"
         ) as cache:
-            assert (await cache.stats()).eviction == "adaptive"
+            assert (await cache.stats()).eviction == "clock"
         with pytest.raises(shale.InvalidError):
             await shale.AsyncCache.open(directory, eviction="lru")
 
@@ -78,19 +78,19 @@ def test_for_coroutines(directory: Path) -> None:
 
 def test_pickled_it_is_the_same_cache(directory: Path) -> None:
     with (
-        shale.Cache(directory, capacity=SMALL, eviction="adaptive") as cache,
+        shale.Cache(directory, capacity=SMALL, eviction="clock") as cache,
         pickle.loads(pickle.dumps(cache)) as again,
     ):
-        assert again.stats().eviction == "adaptive"
+        assert again.stats().eviction == "clock"
 
 
 def scan(number: int) -> Iterator[tuple[tuple[str, int, int], bytes]]:
-    """All that the cache can hold, and more, with keys that nobody asks for again."""
+    """More than the cache can hold, with keys that are not read again."""
     return ((("scanned", number, each), VALUE) for each in range(8000))
 
 
 @both
-def test_what_is_used_survives_a_scan_with_adaptive_alone(policy: Eviction) -> None:
+def test_what_is_used_survives_a_scan_with_clock_alone(policy: Eviction) -> None:
     with shale.Cache(None, capacity="8MiB", eviction=policy, compression="none") as cache:
         cache.set_many(scan(-1))
         used = [("used", number) for number in range(100)]
@@ -100,4 +100,4 @@ def test_what_is_used_survives_a_scan_with_adaptive_alone(policy: Eviction) -> N
         for number in range(5):
             cache.set_many(scan(number))
             assert len(cache) < 8000
-            assert list(cache.get_many(used)) == (used if policy == "adaptive" else [])
+            assert list(cache.get_many(used)) == (used if policy == "clock" else [])

@@ -1,11 +1,13 @@
-"""The programs in examples/ run, and print what they should."""
+"""The programs in Examples/Python run and print the expected lines."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from support import PYTHON_ROOT, run_child
+from support import REPOSITORY, run_child
+
+PROGRAMS = REPOSITORY / "Examples" / "Python"
 
 PRINTED = {
     "first_cache": """
@@ -32,14 +34,14 @@ PRINTED = {
 
 
 def test_every_example_is_run() -> None:
-    assert {path.stem for path in (PYTHON_ROOT / "examples").glob("*.py")} == set(PRINTED)
+    assert {path.stem for path in PROGRAMS.glob("*.py")} == set(PRINTED)
 
 
 @pytest.mark.parametrize("name", PRINTED)
 def test_example(name: str, directory: Path) -> None:
-    program = PYTHON_ROOT / "examples" / f"{name}.py"
+    program = PROGRAMS / f"{name}.py"
     script = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
     lines = run_child(script, program, directory).splitlines()
     expected = [line.strip() for line in PRINTED[name].strip().splitlines()]
-    # Entries come in no promised order.
+    # The order of entries is unspecified.
     assert sorted(lines) == sorted(expected)

@@ -1,4 +1,4 @@
-"""Loads beside changes, at random, in threads and coroutines of two processes."""
+"""Random loads and changes, in threads and coroutines of two processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ CHILD = """
                 time.sleep(history.pause(chance))
                 return answer(key, number, previous)
 
-            history.judge(key, least, cache.entry_or_load(key, load, **options(chance, key)))
+            history.evaluate(key, least, cache.entry_or_load(key, load, **options(chance, key)))
 
     async def read_async(chance):
         coroutines = shale.AsyncCache(cache)
@@ -78,7 +78,7 @@ CHILD = """
                 return answer(key, number, previous)
 
             found = await coroutines.entry_or_load(key, load, **options(chance, key))
-            history.judge(key, least, found)
+            history.evaluate(key, least, found)
 
     def read_in_coroutines(chance):
         async def both():

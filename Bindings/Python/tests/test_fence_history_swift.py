@@ -1,7 +1,7 @@
-"""Loads beside changes, at random, in processes of Python and of Swift.
+"""Random loads and changes, in processes of Python and of Swift.
 
-The Swift half is Tests/HistoryLoader, which the Swift package's tests build. Both write what they
-load and what they set under the keys and tags of a Swift ``Cache<String, String>`` without a name.
+The Swift half is Tests/HistoryLoader, which the Swift package's tests build. Both store their
+values under the keys and tags of a Swift ``Cache<String, String>`` without a name.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CHILD = """
                 stale=chance.choice([0, 10]),
                 soft_timeout=chance.choice([0, 0.001, 1]),
             )
-            history.judge(key, least, found)
+            history.evaluate(key, least, found)
 
     history.run(write, read, read)
 """

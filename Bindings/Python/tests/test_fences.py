@@ -1,13 +1,14 @@
-"""A load brings nothing back that was replaced, removed or invalidated while it ran.
+"""A load stores no value that was replaced, removed or invalidated while it ran.
 
-Each test is the same story: a loader reads the truth; the truth changes, and somebody says so to
-the cache; the loader returns what it has read. Nobody who asks after that may be given it.
+The course of each test: a loader reads the true value; that changes, and a call changes the cache;
+the loader returns the old value. No later caller may get it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,13 @@ from loaders import PATIENCE, STORED, Loader, in_thread, is_free, never, until, 
 from support import SMALL, Clock, start_child
 
 import shale
-from shale import _chain, _lease, _load
-from shale._loaded import LoadResult
+from shale._data.options import set_options
+from shale._loading import in_flight
+from shale._loading.load import Load
+from shale._loading.results import LoadResult
+from shale._native import library
+from shale._native.library import SIZES
+from shale._store import leases
 
 NEWER = "a newer set"
 
@@ -34,10 +40,30 @@ def set_and_evict(cache: shale.Cache) -> None:
     assert cache.evict(10)
 
 
+def delete(cache: shale.Cache) -> None:
+    with contextlib.suppress(KeyError):
+        del cache["k"]
+
+
+def pop_under_listeners(cache: shale.Cache) -> None:
+    stop = cache.on("remove", lambda _event: None)
+    cache.pop("k")
+    stop()
+
+
+def pop_in_a_coroutine(cache: shale.Cache) -> None:
+    # (An event loop may run in this thread.)
+    with pytest.raises(StopIteration):
+        shale.AsyncCache(cache).pop("k").send(None)
+
+
 CHANGES: dict[str, Callable[[shale.Cache], object]] = {
     "remove": lambda cache: cache.remove("k"),
     "remove_many": lambda cache: cache.remove_many(["j", "k"]),
+    "del": delete,
     "pop": lambda cache: cache.pop("k"),
+    "pop under listeners": pop_under_listeners,
+    "pop in a coroutine": pop_in_a_coroutine,
     "invalidate": lambda cache: cache.invalidate("tag"),
     "expire": lambda cache: cache.expire("k"),
     "expire the tag": lambda cache: cache.invalidate("tag", expire=True),
@@ -49,19 +75,22 @@ CHANGES: dict[str, Callable[[shale.Cache], object]] = {
     "incr": lambda cache: cache.incr("k", 41, initial=1),
 }
 LEAVES = {"set": NEWER, "set_many": NEWER, "incr": 42}
-"""What the key holds after the change; else it is a miss."""
+"""The value of the key after the change; None: it is a miss."""
 
-BEFORE = ("absent", "stale", "fresh", "missing")
+UNREADABLE = ctypes.byref(set_options(b"\xffP1?", tags=[b"tag"]))
+"""The options of a value whose meta no release has."""
+
+BEFORE = ("absent", "stale", "fresh", "missing", "known missing", "unreadable")
 
 
 def stories(*before: str) -> list[tuple[str, str]]:
-    """(change, what was there before). A pop of what is not fresh is no change, and there is
-    nothing to count in a text."""
+    """(change, state of the key before). incr counts neither in a text nor in a value that it
+    cannot read."""
     return [
         (name, was)
         for name in CHANGES
         for was in before
-        if not (name == "pop" and was != "fresh") and not (name == "incr" and was == "fresh")
+        if not (name == "incr" and was in ("fresh", "unreadable"))
     ]
 
 
@@ -70,7 +99,7 @@ WAITING = [
     for name, before in stories("absent", "stale")
     if not (name.startswith("expire") and before == "stale")
 ]
-"""Those in which who asks after the change waits: what was expired is served while it is loaded."""
+"""The changes after which a caller waits: an expired value is served during the load."""
 
 
 class Story:
@@ -85,9 +114,14 @@ class Story:
         elif before == "missing":
             cache.get_or_load("k", lambda: shale.Missing(max_age=1), stale=1000, tag="tag")
             clock.advance(2)
+        elif before == "known missing":
+            cache.get_or_load("k", lambda: shale.Missing(max_age=100), stale=1000, tag="tag")
+            self.options["refresh_ahead"] = 1e9
+        elif before == "unreadable":
+            cache._call(library.fast_set, STORED, SIZES[len(STORED)], b"", SIZES[0], UNREADABLE)
         elif before == "fresh":
             cache.set("k", "fresh", max_age=100, stale=1000, tag="tag")
-            # So large a mean that everybody would load ahead.
+            # So large a mean that every caller would load ahead.
             self.options["refresh_ahead"] = 1e9
 
     def read(self) -> str:
@@ -185,7 +219,7 @@ def test_threads(aging: shale.Cache, clock: Clock, name: str, before: str) -> No
     first = in_thread(lambda: aging.get_or_load("k", load, **story.options))
     assert begun.wait(PATIENCE)
     story.change(name)
-    # One who asks after the change, while the old load runs.
+    # A caller after the change, while the old load runs.
     second = in_thread(lambda: aging.get_or_load("k", story.read, **story.options))
     if name in LEAVES:
         assert second() == LEAVES[name]
@@ -211,7 +245,7 @@ def test_a_load_that_goes_on_in_the_background(aging: shale.Cache, clock: Clock,
     assert begun.wait(PATIENCE)
     story.change(name)
     go.set()
-    until(lambda: not _chain._loads)
+    until(lambda: not in_flight._keys)
     story.check(name)
 
 
@@ -235,10 +269,10 @@ def test_a_load_whose_caller_has_waited_enough_for_another(
     first = in_thread(lambda: aging.get_or_load("k", hold))
     assert begun.wait(PATIENCE)
     try:
-        # It has no lease, as the other one has it.
+        # It has no lease, as the other load holds it.
         assert aging.get_or_load("k", load, wait=0, **story.options) == "old truth"
         assert aging.get("k") == LEAVES.get(name)
-        # And one beside which nothing happens is stored.
+        # A load without a change is stored.
         if name not in LEAVES:
             assert aging.get_or_load("k", story.read, wait=0, **story.options) == "new truth"
             assert aging["k"] == "new truth"
@@ -249,22 +283,22 @@ def test_a_load_whose_caller_has_waited_enough_for_another(
 
 
 def test_a_load_that_has_lost_its_lease_is_stored_all_the_same(cache: shale.Cache) -> None:
-    loads: list[_load.Load] = []
-    began = _load.Load.__enter__
+    loads: list[Load] = []
+    began = Load.__enter__
 
     def load() -> str:
         [under_way] = loads
         assert under_way._lease is not None
-        cache._pool.lend(_lease._release, STORED, under_way._lease.token)
+        cache._pool.run(leases._release, STORED, under_way._lease.token)
         assert not under_way._lease.renew()
         return "value"
 
-    def enter(each: _load.Load) -> _load.Load:
+    def enter(each: Load) -> Load:
         loads.append(each)
         return began(each)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_load.Load, "__enter__", enter)
+        patch.setattr(Load, "__enter__", enter)
         assert cache.get_or_load("k", load) == "value"
     assert cache["k"] == "value"
 
@@ -307,7 +341,7 @@ def test_a_memoized_function(cache: shale.Cache) -> None:
         value = truth[0]
         if value == "old":
             truth[0] = "new"
-            # There is nothing yet.
+            # The key has no value yet.
             assert not function.invalidate(argument)
         return value
 
@@ -348,7 +382,7 @@ def test_two_processes(directory: Path, name: str) -> None:
 
 
 def test_those_who_waited_when_a_load_began_have_its_value(cache: shale.Cache) -> None:
-    """Though each load meets a change: else they would load one after the other."""
+    """Although the key changes during each load: otherwise they would load one by one."""
     waiters, loads = 8, 0
     begun, go = threading.Event(), threading.Event()
 
@@ -357,7 +391,7 @@ def test_those_who_waited_when_a_load_began_have_its_value(cache: shale.Cache) -
         loads += 1
         number = loads
         begun.set()
-        # The first has begun before the others ask.
+        # The first load began before the other calls.
         assert go.wait(PATIENCE)
         cache.invalidate("tag")
         return number
@@ -372,51 +406,43 @@ def test_those_who_waited_when_a_load_began_have_its_value(cache: shale.Cache) -
     go.set()
     first, *others = [result() for result in results]
     assert first == LoadResult(1, "loaded")
-    # None of them has what was loaded before it asked.
+    # None of them gets a value that was loaded before its call.
     assert sorted(others) == [LoadResult(2, "loaded")] + (waiters - 1) * [LoadResult(2, "waited")]
     assert loads == 2
     assert "k" not in cache
-    assert not _chain._waiting
+    assert not in_flight._keys
 
 
 def test_one_who_is_late_to_look_has_it_too(
     cache: shale.Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The load ends between its look at what was handed on and its look at the lease, which it
-    then gets."""
+    """The load ends after the waiting call checks for a handed-on value and before it gets the
+    lease."""
     late, ended = threading.Event(), threading.Event()
-    look = _lease.look
-    holder, waiter = Loader(held=True), Loader()
+    look = leases.look
+    waiter = Loader()
 
     def look_late(*arguments: Any) -> Any:
-        if threading.current_thread().name == "late" and waiting(cache) == 2:
+        if threading.current_thread().name == "late":
             late.set()
             assert ended.wait(PATIENCE)
         return look(*arguments)
 
     def load() -> str:
-        assert late.wait(PATIENCE)
         cache.remove("k")
         return "handed on"
 
-    monkeypatch.setattr(_lease, "look", look_late)
-    first = in_thread(lambda: cache.get_or_load("k", holder))
-    assert holder.begun.wait(PATIENCE)
+    monkeypatch.setattr(leases, "look", look_late)
 
     def ask_late() -> LoadResult:
         threading.current_thread().name = "late"
         return cache.entry_or_load("k", lambda _: waiter())
 
-    second = in_thread(lambda: cache.get_or_load("k", load))
-    until(lambda: waiting(cache) == 1)
-    third = in_thread(ask_late)
+    second = in_thread(ask_late)
     assert late.wait(PATIENCE)
-    cache.remove("k")
-    holder.go.set()
-    assert first() == 1
-    assert second() == "handed on"
+    assert cache.get_or_load("k", load) == "handed on"
     ended.set()
-    assert third() == LoadResult("handed on", "waited")
+    assert second() == LoadResult("handed on", "waited")
     assert waiter.calls == 0
-    # Its lease was given back.
+    # Its lease was released.
     assert is_free(cache)

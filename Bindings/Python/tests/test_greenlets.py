@@ -1,4 +1,4 @@
-"""Under gevent and eventlet, who waits for a load lets the others run."""
+"""Under gevent and eventlet, a call that waits for a load lets the others run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wait(greenlet):
 COMMON = """
 import sys, time
 import shale
-from shale import _heartbeat, _lease
+from shale._store import heartbeat, leases
 
 cache = shale.Cache(sys.argv[1])
 ticks = 0
@@ -73,14 +73,14 @@ print([wait(greenlet) for greenlet in (first, *others)])
 
 HEARTBEAT = """
 renewals = []
-renew = _lease.HeldLease.renew
+renew = leases.HeldLease.renew
 
 def counted(lease):
     renewals.append(renew(lease))
     return renewals[-1]
 
-_lease.HeldLease.renew = counted
-_heartbeat._SHARE = 1 / 500
+leases.HeldLease.renew = counted
+heartbeat._SHARE = 1 / 500
 
 def slow():
     until(lambda: len(renewals) > 2)
@@ -117,19 +117,19 @@ except shale.DeadlockError as error:
 """
 
 LOCK = """
-course = []
+steps = []
 
 def work(number):
     with cache.lock("k", timeout=60) as lock:
-        course.append(number)
+        steps.append(number)
         before = ticks
         until(lambda: ticks > before + 20)
-        course.append(number)
+        steps.append(number)
         assert lock.held
 
 for greenlet in [spawn(work, number) for number in range(3)]:
     wait(greenlet)
-print(course[::2] == course[1::2], len(course))
+print(steps[::2] == steps[1::2], len(steps))
 """
 
 

@@ -1,4 +1,4 @@
-"""What other programs store, through the C interface, and what they find."""
+"""Entries that other programs store and read, through the C interface."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 import pytest
 
 import shale
-from shale import _library, _options
+from shale._data.options import set_options
+from shale._native import library
 
 Raw = tuple[bytes, bytes]
 
 
 def c_set(cache: shale.Cache, key: bytes, value: bytes, meta: bytes = b"") -> None:
     """As a C program would."""
-    options = ctypes.byref(_options.set_options(meta)) if meta else None
-    loan = cache._pool.make()
-    assert loan.set(key, value, options) == 0
-    cache._pool.idle.append(loan)
+    options = ctypes.byref(set_options(meta)) if meta else None
+    context = cache._pool.make()
+    assert context.set(key, value, options) == 0
+    cache._pool.idle.append(context)
 
 
 def c_get(cache: shale.Cache, key: bytes) -> Raw | None:
-    loan = cache._pool.make()
+    context = cache._pool.make()
     try:
-        return loan.buffer.take() if loan.get(key, 0) == 0 else None
+        return context.buffer.take() if context.get(key, 0) == 0 else None
     finally:
-        cache._pool.idle.append(loan)
+        cache._pool.idle.append(context)
 
 
 def test_raw_bytes_go_both_ways(cache: shale.Cache) -> None:
@@ -66,15 +67,17 @@ def test_what_cannot_be_read_is_a_miss(cache: shale.Cache, meta: bytes, data: by
     assert cache.get(b"k", "default") == "default"
     assert cache.get_many([b"k", "good"]) == {"good": 1}
     assert cache.entry(b"k") is None
-    assert cache.pop(b"k", 5) == 5
     with pytest.raises(KeyError):
         cache[b"k"]
     assert dict(cache.items()) == {"good": 1}
     assert set(cache) == {b"k", "good"}
-    # It is left for whoever can read it, and can be replaced and removed.
+    # It stays for caches that can read it, and can be replaced and removed.
     assert c_get(cache, b"k") == (data, meta)
     cache[b"k"] = "new"
     assert cache[b"k"] == "new"
+    c_set(cache, b"k", data, meta=meta)
+    assert cache.pop(b"k", 5) == 5
+    assert c_get(cache, b"k") is None
 
 
 def test_unknown_types_are_not_contained(cache: shale.Cache) -> None:
@@ -95,10 +98,10 @@ def test_foreign_keys_come_back_as_bytes(cache: shale.Cache) -> None:
 def test_an_increment_by_another_program(cache: shale.Cache) -> None:
     cache["n"] = 41
     key = b"\xffP1sn"
-    loan = cache._pool.make()
+    context = cache._pool.make()
     result = ctypes.c_int64()
-    _library.increment(loan.pointer, key, len(key), 1, 0, ctypes.byref(result))
-    cache._pool.idle.append(loan)
+    library.increment(context.pointer, key, len(key), 1, 0, ctypes.byref(result))
+    cache._pool.idle.append(context)
     assert result.value == 42
     assert cache["n"] == 42
 

@@ -1,4 +1,4 @@
-"""Iteration gives the original keys back."""
+"""Iteration returns the original keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_cache_is_no_sequence(cache: shale.Cache) -> None:
     cache.set_many({0: "a", 1: "b"})
     with pytest.raises(TypeError, match="reversible"):
         reversed(cache)
-    # numpy.array asks for it first.
+    # numpy.array calls it first.
     with pytest.raises(TypeError, match="no array"):
         cache.__array__(dtype=None, copy=None)
 

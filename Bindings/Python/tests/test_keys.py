@@ -1,9 +1,12 @@
-"""Keys: one to one with what is stored, for ever."""
+"""Keys: a permanent one-to-one mapping to stored keys."""
 
 from __future__ import annotations
 
 import enum
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import key_shape, keys, markers
 
 import shale
-from shale._keys import MARKER, MAX_DEPTH, decode_key, encode_key
+from shale._data.keys import MARKER, MAX_DEPTH, decode_key, encode_key
 
 
 @given(keys)
@@ -31,7 +34,7 @@ def test_every_stored_key_is_the_key_of_one_object(stored: bytes) -> None:
     assert encode_key(decode_key(stored)) == stored
 
 
-# What is written here is in caches on disk: a change loses them.
+# These forms are in caches on disk: a change loses their entries.
 FIXED: list[tuple[Any, bytes]] = [
     (b"user:1", b"user:1"),
     ("user:1", b"\xffP1suser:1"),
@@ -48,6 +51,14 @@ FIXED: list[tuple[Any, bytes]] = [
     ((), b"\xffP1t"),
     (("a", b"b", 3), b"\xffP1ts\x01ab\x01bi\x01\x03"),
     ((("a",),), b"\xffP1tt\x03s\x01a"),
+    (date(2026, 1, 31), b"\xffP1d\x07\xea\x01\x1f"),
+    (UUID(int=1), b"\xffP1u" + bytes(15) + b"\x01"),
+    ((date.min, UUID(int=0)), b"\xffP1td\x04\x00\x01\x01\x01u\x10" + bytes(16)),
+    (b"\xffP1d\x07\xea\x02\x1f", b"\xffP1d\x07\xea\x02\x1f"),
+    (b"\xffP1d\x07\xea\x01", b"\xffP1d\x07\xea\x01"),
+    (b"\xffP1d\x07\xea\x01\x1f", b"\xffP1b\xffP1d\x07\xea\x01\x1f"),
+    (b"\xffP1u" + bytes(15), b"\xffP1u" + bytes(15)),
+    (b"\xffP1u" + bytes(16), b"\xffP1b\xffP1u" + bytes(16)),
     (("x" * 200,), b"\xffP1ts\xc8\x01" + b"x" * 200),
     (b"", b"\xffP1b"),
     (b"\xffP1", b"\xffP1"),
@@ -62,6 +73,10 @@ FIXED: list[tuple[Any, bytes]] = [
 def test_the_form_never_changes(key: Any, stored: bytes) -> None:
     assert encode_key(key) == stored
     assert key_shape(decode_key(stored)) == key_shape(key)
+
+
+class Plain(enum.Enum):
+    MEMBER = 1
 
 
 def test_subclasses_are_the_keys_that_they_equal() -> None:
@@ -91,6 +106,11 @@ def test_subclasses_are_the_keys_that_they_equal() -> None:
         (None, "NoneType"),
         (bytearray(b"x"), "bytes(key)"),
         (["x"], "tuple(key)"),
+        ({"x"}, "sorted(key)"),
+        (datetime(2026, 1, 31), "isoformat()"),
+        (time(12), "isoformat()"),
+        (Decimal(1), "str(key)"),
+        (Plain.MEMBER, "key.name"),
         (("x", None), "NoneType"),
         (object(), "object"),
     ],

@@ -1,16 +1,17 @@
-"""Where the library is looked for, and what is said where it isn't found."""
+"""Where the library is searched for, and the error if it is not found."""
 
 from __future__ import annotations
 
 import ctypes.util
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from support import child_environment, run_child
 
 import shale
-from shale import _library
+from shale._native import library
 
 IMPORT = """
     try:
@@ -57,14 +58,46 @@ def test_environment_names_another_library() -> None:
     assert "it is not libshale" in text
 
 
+IN_ANOTHER = """
+    import sys
+    script = (
+        f'import sys; sys.path[:0] = {sys.path!r}\\n'
+        'try: import shale\\n'
+        'except ImportError as error: print(error, flush=True)\\n'
+    )
+    try:
+        import _interpreters as module
+        others = module.create("isolated"), module.create("legacy")
+    except ImportError:
+        import _xxsubinterpreters as module
+        others = (module.create(isolated=False),)
+    for each in others:
+        module.run_string(each, script)
+        module.destroy(each)
+    import shale
+    print(shale.__name__)
+"""
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="has no other interpreters")
+def test_another_interpreter_of_the_process_is_refused() -> None:
+    pytest.importorskip("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    *refusals, last = run_child(IN_ANOTHER).splitlines()
+    assert last == "shale"
+    assert refusals
+    for each in refusals:
+        assert "main interpreter" in each
+        assert "WSGIApplicationGroup %{GLOBAL}" in each
+
+
 def test_without_the_variable_the_library_is_the_packages_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SHALE_LIBRARY", raising=False)
-    beside = Path(_library.__file__).with_name("libshale.so")
+    beside = Path(shale.__file__).with_name("libshale.so")
     if beside.is_file():
-        assert _library.library_path() == beside
+        assert library.library_path() == beside
     else:
         with pytest.raises(ImportError, match="SHALE_LIBRARY is not set") as raised:
-            _library.library_path()
+            library.library_path()
         assert "cmake" in str(raised.value)

@@ -1,9 +1,10 @@
-"""``soft_timeout`` and ``timeout``: what a caller does where a load takes long."""
+"""``soft_timeout`` and ``timeout``: the results of callers of slow loads."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import logging
 import pickle
 import threading
@@ -16,11 +17,12 @@ from loaders import PATIENCE, Failure, Loader, fail, in_thread, is_free, never, 
 from support import Clock
 
 import shale
-from shale import _chain, _heartbeat, _loading_async
+from shale._loading import in_flight, single_flight_async
+from shale._store import heartbeat
 
 
 class Held:
-    """A loader that both kinds of callers can use; it gives 1 when it is let go."""
+    """A loader for both kinds of callers; returns 1 when it is released."""
 
     def __init__(self, answer: Callable[[], Any] = lambda: 1) -> None:
         self._answer = answer
@@ -49,7 +51,7 @@ class Held:
 
 
 class Ask:
-    """``entry_or_load`` of threads or of coroutines, and what goes on behind it."""
+    """``entry_or_load`` of threads or of coroutines, with its loads in the background."""
 
     def __init__(self, cache: shale.Cache, loop: asyncio.AbstractEventLoop | None) -> None:
         self.cache = cache
@@ -83,8 +85,8 @@ def ask(request: pytest.FixtureRequest, aging: shale.Cache) -> Iterator[Ask]:
         loop = asyncio.new_event_loop()
         yield Ask(aging, loop)
         loop.close()
-    until(lambda: _chain._loads == {})
-    assert _heartbeat._heartbeat._due == {}
+    until(lambda: in_flight._keys == {})
+    assert heartbeat._heartbeat._due == {}
 
 
 def make_stale(cache: shale.Cache, clock: Clock) -> None:
@@ -103,7 +105,7 @@ def test_stale_is_served_after_the_soft_limit_and_the_load_goes_on(
     load = Held()
     assert ask(load, soft_timeout=limit) == shale.LoadResult("old", "cache", stale=True)
     ask.until(lambda: load.calls)
-    # It is still the one who loads: to the others it is as if it had taken no time at all.
+    # Its load still runs: for other callers its limit makes no difference.
     assert ask(Held(never), soft_timeout=limit).value == "old"
     load.go.set()
     ask.until(lambda: ask.cache.get("k") == 1)
@@ -127,7 +129,7 @@ def test_a_fresh_value_is_served_where_loading_ahead_takes_long(ask: Ask, clock:
     ask.cache.set("k", "good", max_age=1000)
     clock.advance(999.999)
     load = Held()
-    # Of a million times what is left, nearly everybody draws more.
+    # With a mean of a million times the time left, nearly every caller draws more.
     while not load.calls:
         found = ask(load, soft_timeout=0.01, refresh_ahead=1000)
         assert found == shale.LoadResult("good", "cache")
@@ -171,7 +173,7 @@ def test_the_hard_limit_is_an_error_that_says_so(ask: Ask) -> None:
     assert isinstance(caught.value, TimeoutError)
     assert (caught.value.key, caught.value.timeout) == ("k", 0.05)
     load.go.set()
-    # The load went on, and stores.
+    # The load continued, and stored.
     ask.until(lambda: ask.cache.get("k") == 1)
 
 
@@ -209,7 +211,7 @@ def test_past_the_hard_limit_the_lease_is_not_renewed(ask: Ask) -> None:
     load = Held()
     with pytest.raises(shale.LoadTimeoutError):
         ask(load, timeout=0.05, lease=0.3)
-    # Somebody else loads, when its time is over.
+    # Another caller loads when the lease expires.
     second = Held(lambda: 2)
     second.go.set()
     assert ask(second, lease=3600).value == 2
@@ -257,15 +259,15 @@ def test_a_thread_that_cannot_start_gives_the_lease_back(
 
 @pytest.mark.parametrize("steps", range(4))
 def test_a_cancelled_caller_cancels_its_load(cache: shale.Cache, steps: int) -> None:
-    course: list[str] = []
+    events: list[str] = []
 
     async def load() -> None:
-        course.append("begun")
+        events.append("begun")
         try:
             await asyncio.sleep(PATIENCE)
-            course.append("not cancelled")
+            events.append("not cancelled")
         finally:
-            course.append("ended")
+            events.append("ended")
 
     async def main() -> None:
         coroutines = shale.AsyncCache(cache)
@@ -275,8 +277,8 @@ def test_a_cancelled_caller_cancels_its_load(cache: shale.Cache, steps: int) -> 
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
-        assert course == (["begun", "ended"] if steps else [])
-        assert _loading_async._tasks == set()
+        assert events == (["begun", "ended"] if steps else [])
+        assert single_flight_async._tasks == set()
         assert is_free(cache)
 
     asyncio.run(main())
@@ -351,3 +353,31 @@ def test_limits_may_be_any_number(cache: shale.Cache) -> None:
     for number, limit in enumerate((10**400, 1e18, shale.NEVER)):
         options: Any = {"timeout": limit, "soft_timeout": limit}
         assert cache.get_or_load(number, lambda: 1, **options) == 1
+
+
+def test_a_load_whose_event_loop_was_closed_holds_up_no_other(
+    aging: shale.Cache, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aging.set("k", "old", max_age=10, stale=1000)
+    clock.advance(10)
+    monkeypatch.setattr(heartbeat, "_SHARE", 1 / 500)
+    loop = asyncio.new_event_loop()
+
+    async def ask() -> Any:
+        forever = asyncio.Event()
+        return await shale.AsyncCache(aging).get_or_load("k", forever.wait, soft_timeout=0)
+
+    assert loop.run_until_complete(ask()) == "old"
+    loop.close()
+    assert aging.get_or_load("k", lambda: "new", stale=0) == "new"
+    assert heartbeat._heartbeat._due == {}
+
+    def collected() -> str:
+        # The coroutine ends in the midst of another load.
+        single_flight_async._tasks.clear()
+        gc.collect()
+        with pytest.raises(shale.DeadlockError, match="'other' -> 'other'"):
+            aging.get_or_load("other", never)
+        return "loaded"
+
+    assert aging.get_or_load("other", collected) == "loaded"

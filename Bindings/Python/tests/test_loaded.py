@@ -1,4 +1,4 @@
-"""What a loader may answer: `Loaded`, `Missing`, `NotModified`; and what its caller learns."""
+"""The answers of a loader: `Loaded`, `Missing`, `NotModified`; and the result for its caller."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from support import SMALL, Clock
 
 import shale
 from shale import LoadResult
-from shale._policy import Policy
-from shale._values import (
+from shale._data.values import (
     MARKER,
     MISSING,
     STR,
@@ -27,6 +26,7 @@ from shale._values import (
     join_meta,
     split_meta,
 )
+from shale._loading.policy import Policy
 
 
 def expires(cache: shale.Cache, key: Any = "k") -> float:
@@ -123,7 +123,7 @@ def test_no_meta_is_too_strange_to_be_read(cut: bytes) -> None:
         assert codec.knows(meta)
 
 
-# What is known to be missing
+# Keys that are known to be missing
 
 
 def test_a_loader_that_finds_nothing_is_not_asked_again(aging: shale.Cache, clock: Clock) -> None:
@@ -221,7 +221,7 @@ def test_memoized_functions_and_coroutines_may_find_nothing(cache: shale.Cache) 
     assert asyncio.run(coroutines.get_or_load("k", never, default=0)) == 0
 
 
-# Whether it was modified
+# Entries that were not modified
 
 
 def test_a_loader_is_given_the_old_entry(aging: shale.Cache, clock: Clock) -> None:
@@ -283,7 +283,7 @@ def test_an_old_entry_that_was_changed_meanwhile_stays_so(
     aging: shale.Cache, clock: Clock, change: str
 ) -> None:
     options: Any = {"max_age": 10, "stale": 1000}
-    # The tag is the first loader's own: who asks for the second load does not know it.
+    # The first loader gave the tag; the caller of the second load does not know it.
     aging.entry_or_load("k", lambda _: shale.Loaded(7, meta=b"etag", tags=["tag"]), **options)
     clock.advance(10)
 
@@ -324,7 +324,7 @@ def test_nothing_is_not_modified(aging: shale.Cache, clock: Clock, missing: bool
     assert aging.get_or_load("k", lambda: 1) == 1
 
 
-# What the caller learns
+# The result for the caller
 
 
 def test_where_it_was_found(aging: shale.Cache, clock: Clock) -> None:
@@ -391,5 +391,5 @@ def test_each_age_has_jitter(aging: shale.Cache, clock: Clock, answer: Any) -> N
     loads: list[None] = []
     for key in range(50):
         aging.get_or_load(key, lambda: loads.append(None), **options)
-    # Each lasts between 500 and 1000 seconds: that all of them last 999 has no chance.
+    # Each lasts 500 to 1000 seconds: that all of them last 999 is practically impossible.
     assert loads

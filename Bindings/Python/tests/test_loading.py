@@ -1,4 +1,4 @@
-"""``get_or_load``: of all threads that ask for a key, one loads it."""
+"""``get_or_load``: of all threads that miss a key, one loads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support import SMALL, Clock
 from test_threads import run_threads
 
 import shale
-from shale import _units
+from shale._native import units
 
 
 def test_a_miss_is_loaded_and_stored(cache: shale.Cache) -> None:
@@ -77,16 +77,16 @@ def test_who_waits_gets_the_value_as_soon_as_it_is_stored(cache: shale.Cache) ->
     assert load.begun.wait(30)
     second = in_thread(lambda: cache.get_or_load("k", never))
     until(lambda: waiting(cache))
-    # Before the load ends, and without it.
+    # Before the load ends, and without its result.
     cache["k"] = "stored"
     assert second() == "stored"
-    # However long they wait, they looked once.
+    # However long they wait, one lookup is counted for each.
     assert cache.stats().misses == 2
     load.go.set()
     assert first() == 1
 
 
-def test_what_the_load_raises_goes_to_its_caller_and_the_next_one_loads(cache: shale.Cache) -> None:
+def test_a_failure_goes_to_all_that_waited_and_the_next_call_loads(cache: shale.Cache) -> None:
     begun = threading.Event()
     go = threading.Event()
 
@@ -95,13 +95,20 @@ def test_what_the_load_raises_goes_to_its_caller_and_the_next_one_loads(cache: s
         assert go.wait(30)
         raise Failure
 
-    first = in_thread(lambda: cache.get_or_load("k", failing))
+    calls = [in_thread(lambda: cache.get_or_load("k", failing))]
     assert begun.wait(30)
-    second = in_thread(lambda: cache.get_or_load("k", lambda: "second"))
+    calls += [in_thread(lambda: cache.get_or_load("k", never)) for _ in range(20)]
+    until(lambda: waiting(cache) == 20)
     go.set()
-    with pytest.raises(Failure):
-        first()
-    assert second() == "second"
+    errors = set()
+    for call in calls:
+        with pytest.raises(Failure) as raised:
+            call()
+        errors.add(raised.value)
+        # Each call's traceback leads to the loader.
+        assert "failing" in [frame.name for frame in raised.traceback]
+    assert len(errors) == 1
+    assert cache.get_or_load("k", lambda: "next") == "next"
 
 
 def test_a_load_that_raises_stores_nothing_and_holds_nobody_up(cache: shale.Cache) -> None:
@@ -111,7 +118,7 @@ def test_a_load_that_raises_stores_nothing_and_holds_nobody_up(cache: shale.Cach
             cache.get_or_load("k", fail)
         assert "k" not in cache
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < _units.LEASE / 2
+    assert time.monotonic() - begun < units.LEASE / 2
 
 
 def test_stale_is_for_all_but_the_one_who_loads(aging: shale.Cache, clock: Clock) -> None:
@@ -167,11 +174,11 @@ def test_wait_may_be_any_number(cache: shale.Cache) -> None:
 def test_refresh_ahead_loads_while_the_value_is_fresh(aging: shale.Cache, clock: Clock) -> None:
     load = Loader()
     aging.set("k", 0, max_age=1000)
-    # Of a mean of a millionth of what is left, nobody draws as much.
+    # With a mean of a millionth of the time left, no caller draws as much.
     for _ in range(20):
         assert aging.get_or_load("k", load, max_age=1000, refresh_ahead=0.001) == 0
     clock.advance(999.999)
-    # And of a million times what is left, nearly everybody draws more.
+    # With a mean of a million times the time left, nearly every caller draws more.
     found = {aging.get_or_load("k", load, max_age=1000, refresh_ahead=1000) for _ in range(3)}
     assert 1 in found
     assert aging.get("k") == load.calls
@@ -221,12 +228,48 @@ def test_stale_and_unreadable_is_a_miss(directory: Path, clock: Clock) -> None:
         assert cache.get_or_load("k", lambda: 1) == 1
 
 
-def test_a_value_that_has_no_form_is_a_type_error(cache: shale.Cache) -> None:
-    for _ in range(2):
-        # The second one does not wait: the lease was given back.
-        with pytest.raises(TypeError, match="PickleSerializer"):
-            cache.get_or_load("k", object, wait=5)
+@pytest.mark.parametrize("value", [object(), bytes(4 << 20)], ids=["type", "size"])
+def test_a_value_that_cannot_be_stored_goes_to_all_that_waited(
+    cache: shale.Cache, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def load() -> object:
+        begun.set()
+        assert go.wait(30)
+        return value
+
+    first = in_thread(lambda: cache.get_or_load("k", load))
+    assert begun.wait(30)
+    others = [in_thread(lambda: cache.get_or_load("k", never)) for _ in range(20)]
+    until(lambda: waiting(cache) == 20)
+    go.set()
+    assert first() is value
+    assert all(other() == value for other in others)
     assert "k" not in cache
+    assert len(cache) == 0
+    assert cache.stats().own.unstored == 1
+    assert len(caplog.records) == 1
+    # Not those that ask after a change.
+    assert cache.get_or_load("k", lambda: "next") == "next"
+
+
+def test_a_value_that_cannot_be_stored_may_be_outdated(cache: shale.Cache) -> None:
+    load = Loader(held=True)
+    value = object()
+
+    def first_load() -> object:
+        load()
+        return value
+
+    first = in_thread(lambda: cache.get_or_load("k", first_load))
+    assert load.begun.wait(30)
+    cache.remove("k")
+    second = in_thread(lambda: cache.get_or_load("k", lambda: "newer"))
+    until(lambda: waiting(cache))
+    load.go.set()
+    assert first() is value
+    assert second() == "newer"
 
 
 def test_a_value_that_is_too_large_is_returned(cache: shale.Cache) -> None:
@@ -281,7 +324,7 @@ def test_what_cannot_be_stored_is_counted_and_logged_once(
 
 
 def test_a_read_only_cache_does_not_load_ahead(directory: Path, clock: Clock) -> None:
-    """It could not store what it loads, so each reader would load."""
+    """It could not store its loads, so each reader would load."""
     with shale.Cache(directory, capacity=SMALL, now=clock) as cache:
         cache.set("k", "fresh", max_age=10)
     with shale.Cache(directory, read_only=True, now=clock) as reader:
@@ -381,7 +424,7 @@ def test_ctrl_c_in_the_load_gives_the_lease_back(cache: shale.Cache) -> None:
         cache.get_or_load("k", interrupted)
     begun = time.monotonic()
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < _units.LEASE / 2
+    assert time.monotonic() - begun < units.LEASE / 2
 
 
 def test_closing_ends_the_waiting(directory: Path) -> None:
@@ -408,7 +451,7 @@ def test_what_was_expired_serves_while_it_is_loaded(aging: shale.Cache, by_tag: 
         assert aging.expire("k")
 
     def load() -> str:
-        # Whoever else asks meanwhile is served at once.
+        # Other callers are served at once.
         assert in_thread(lambda: aging.get_or_load("k", never, **options))() == "old"
         return "new"
 
@@ -431,7 +474,7 @@ def test_an_async_loader_of_a_plain_call(aging: shale.Cache, clock: Clock, limit
         aging.memoize(lambda: coroutine(), name="f", **limits),
     ]
     for call in calls:
-        # What is stale doesn't hide the mistake.
+        # A stale value does not hide the mistake.
         with pytest.raises(TypeError, match="AsyncCache"):
             call()
     assert aging.get("k", stale=True) == "old"

@@ -1,4 +1,4 @@
-"""``get_or_load``: of all processes that ask for a key, one loads it."""
+"""``get_or_load``: of all processes that miss a key, one loads it."""
 
 from __future__ import annotations
 

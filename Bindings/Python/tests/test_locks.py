@@ -1,4 +1,4 @@
-"""``lock``: one at a time, of all threads, coroutines and processes."""
+"""``lock``: one holder at a time, in all threads, coroutines and processes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support import SMALL, let_go, run_child, start_child
 from test_threads import run_threads
 
 import shale
-from shale import _heartbeat, _lease
+from shale._store import heartbeat, leases
 
 
 @pytest.fixture(autouse=True)
 def all_given_back() -> Iterator[None]:
     yield
-    assert _heartbeat._heartbeat._due == {}
+    assert heartbeat._heartbeat._due == {}
 
 
 def is_free(cache: shale.Cache, key: shale.Key = "k") -> bool:
@@ -87,7 +87,7 @@ def test_timeout(cache: shale.Cache) -> None:
         copy = pickle.loads(pickle.dumps(raised.value))
         assert (copy.key, copy.timeout, str(copy)) == ("k", 0.05, str(raised.value))
         assert not cache.lock("k", timeout=0).acquire()
-        # Another key's is another lock.
+        # Another key has another lock.
         with cache.lock(("k",), timeout=0), cache.lock(b"k", timeout=0):
             pass
     assert not held.held
@@ -106,7 +106,7 @@ def test_it_keeps_nobody_from_the_key(cache: shale.Cache) -> None:
         assert list(cache) == []
         before = cache.stats()
     assert (before.misses_absent, before.hits) == (1, 0)
-    # Nor does a load keep it from its lock.
+    # A load does not exclude the lock of its key.
     assert cache.get_or_load("k", lambda: is_free(cache))
 
 
@@ -117,17 +117,17 @@ def test_it_is_given_back_whatever_happens(cache: shale.Cache) -> None:
 
 
 def test_it_is_renewed(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_heartbeat, "_SHARE", 1e-4)
+    monkeypatch.setattr(heartbeat, "_SHARE", 1e-4)
     renewals: list[bool] = []
-    renew = _lease.HeldLease.renew
-    monkeypatch.setattr(_lease.HeldLease, "renew", lambda lease: renewals.append(renew(lease)))
+    renew = leases.HeldLease.renew
+    monkeypatch.setattr(leases.HeldLease, "renew", lambda lease: renewals.append(renew(lease)))
     with cache.lock("k"):
         until(lambda: renewals)
     assert renewals[0]
 
 
 def test_those_of_a_killed_process_end_with_it(directory: Path) -> None:
-    """Also where it had very many. They would last for an hour."""
+    """Also if it held very many. They would last for an hour."""
     count = 400
     with shale.Cache(directory, capacity=SMALL) as cache:
         script = f"""
@@ -150,8 +150,8 @@ def test_those_of_a_killed_process_end_with_it(directory: Path) -> None:
 def test_a_lost_lock_says_so(cache: shale.Cache, caplog: pytest.LogCaptureFixture) -> None:
     with cache.lock("k") as lock:
         assert lock._lease is not None
-        # As after a time in which nobody renewed it.
-        cache._pool.lend(_lease._release, lock._stored, lock._lease.token)
+        # As after its time without a renewal.
+        cache._pool.run(leases._release, lock._stored, lock._lease.token)
         assert is_free(cache)
         assert not lock.held
         assert not caplog.records
@@ -169,8 +169,24 @@ def test_all_of_many_holders_get_a_second_one(cache: shale.Cache) -> None:
         lock.release()
 
 
+def test_all_of_many_threads_get_a_second_one(cache: shale.Cache) -> None:
+    """Each while all hold their first."""
+    all_hold_one = threading.Barrier(64, timeout=PATIENCE)
+
+    def work(thread: int) -> None:
+        with cache.lock(("a", thread), timeout=0):
+            all_hold_one.wait()
+            with cache.lock(("b", thread), timeout=PATIENCE) as second:
+                assert second.held
+                all_hold_one.wait()
+
+    run_threads(64, work)
+    assert is_free(cache, ("a", 0))
+    assert is_free(cache, ("b", 63))
+
+
 def test_where_there_is_no_room_it_is_waited_for(directory: Path) -> None:
-    """A lease that is granted unrecorded would be had by two."""
+    """Two callers would hold a lease that is granted unrecorded."""
     with shale.Cache(directory, capacity="1MiB") as cache:
         locks = [cache.lock(number, timeout=0) for number in range(4000)]
         held = [lock for lock in locks if lock.acquire()]
@@ -186,7 +202,7 @@ def test_where_there_is_no_room_it_is_waited_for(directory: Path) -> None:
 
 def test_wrong_uses(cache: shale.Cache) -> None:
     lock = cache.lock("k")
-    with pytest.raises(shale.InvalidError, match="not held"):
+    with pytest.raises(shale.InvalidError, match="does not hold"):
         lock.release()
     with lock:
         with pytest.raises(shale.InvalidError, match="already"):
@@ -291,7 +307,7 @@ def test_coroutines(cache: shale.Cache) -> None:
 
 
 def test_threads_beside_the_heartbeat(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_heartbeat, "_SHARE", 1e-6)
+    monkeypatch.setattr(heartbeat, "_SHARE", 1e-6)
 
     def work(thread: int) -> None:
         for number in range(50):

@@ -1,4 +1,4 @@
-"""A cache is a ``MutableMapping``, as CPython's own tests of mappings see it."""
+"""A cache is a ``MutableMapping``, by CPython's own tests of mappings."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ if mapping_tests is not None:
     class TestProtocol(mapping_tests.TestMappingProtocol):  # type: ignore[misc]
         type2test = AsADict
 
-        # A cache is neither copied nor made from keys; what it gives is a copy, which may be
-        # changed without the cache; and its entries are in no order.
+        # A cache is neither copied nor made from keys; its values are copies, which may change
+        # without the cache; and its entries are in no order.
         test_copy = test_fromkeys = None
         test_setdefault = mapping_tests.BasicTestMappingProtocol.test_setdefault
         test_popitem = mapping_tests.BasicTestMappingProtocol.test_popitem
@@ -107,7 +107,7 @@ def test_views_show_what_is_there_when_they_are_asked(
     assert other not in items
     assert keys & {"b", "c"} == {"b"}
     assert cache.keys() | {"c"} == {"b", "c"}
-    # Nobody has used anything.
+    # No entry was used.
     assert aging.stats().hits == 0
     assert repr(keys) == f"<CacheKeys of {cache!r}>"
 
@@ -146,6 +146,7 @@ def test_popitem_passes_over_what_cannot_be_read(directory: Path) -> None:
         assert cache.popitem() == ("plain", 1)
         with pytest.raises(KeyError):
             cache.popitem()
+        assert list(cache) == ["k"]
 
 
 def test_setdefault_has_one_winner(cache: shale.Cache) -> None:

@@ -1,4 +1,4 @@
-"""Any order of calls on a cache does what it does to a dict with ages and tags."""
+"""Any order of calls has the same results on a cache as on a dict with ages and tags."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Known:
 
 
 MOST_REFUSED = 0.05
-"""None is, but on a machine so busy that more keys change during a load than the cache notes."""
+"""None is refused, unless more keys change during a load than the cache records, on a busy
+machine."""
 
 
 @dataclass
@@ -58,7 +59,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.clock = Clock()
         self.open()
         self.model: dict[Any, Known] = {}
-        # That each key had at some time.
+        # The versions that each key has had.
         self.versions: dict[Any, int] = {}
 
     def open(self) -> None:
@@ -104,7 +105,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(key=keys, value=values, max_age=ages, stale=ages, removes=st.booleans())
     def if_version(self, key: Any, value: Any, max_age: Any, stale: Any, removes: bool) -> None:
-        """Of the entry that is there, and of one that was replaced or has left."""
+        """The version of the current entry, and of one that was replaced or is dead."""
         entry = self.cache.entry(key, stale=True, peek=True)
         assert (entry is not None) == (self.kept(key) is not None)
         self.versions.setdefault(key, entry.version if entry else 1)
@@ -198,8 +199,7 @@ class CacheMachine(RuleBasedStateMachine):
     def pop(self, key: Any) -> None:
         known = self.fresh(key)
         assert self.cache.pop(key, "none") == (known.value if known else "none")
-        if known:
-            del self.model[key]
+        self.model.pop(key, None)
 
     @rule(key=keys)
     def remove(self, key: Any) -> None:
@@ -227,12 +227,12 @@ class CacheMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.cache.purge()
         self.model = {key: self.model[key] for key in self.model if self.kept(key)}
-        # What was invalidated counts until a sweep or the cleaner finds it: design.md, "Set".
+        # Invalidated entries count until a sweep or the cleaner finds them: design.md, "Set".
         assert self.cache.stats().entries >= len(self.model)
 
     @rule()
     def begin_load(self) -> None:
-        """Of a key that only a clear touches."""
+        """Of a key that only a clear changes."""
         self.loads += 1
         key = ("load", self.loads)
         lease = self.loads_from.lease(key, lease=3600)
@@ -281,11 +281,11 @@ class CacheMachine(RuleBasedStateMachine):
         assert bool(self.cache) == bool(wanted)
 
 
-CacheMachine.refused = Share("loads of untouched keys refused, one process", MOST_REFUSED)
+CacheMachine.refused = Share("loads of unchanged keys refused, one process", MOST_REFUSED)
 
 
 class NamespaceMachine(CacheMachine):
-    """The same of a namespace, with the same keys in the cache and in another one beside it."""
+    """The same for a namespace, with the same keys in the cache and in another namespace."""
 
     BESIDE: ClassVar[dict[Any, Any]] = {"a": 1, 1: "x", ("a", 1): b"", "news": None}
 

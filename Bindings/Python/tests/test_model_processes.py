@@ -1,4 +1,4 @@
-"""Two processes on one cache do together what one dict would, and one of them may be killed."""
+"""Two processes on one cache have the results of one dict, and one of them may be killed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from progress import CHANGES, LOADS, Share, check_progress
-from support import examples, excused, look
+from support import examples, look, tolerated
 from test_model import MOST_REFUSED, CacheMachine, ages, keys, some_keys, values
 from worker import Worker, spin
 
@@ -20,7 +20,7 @@ sizes = st.sampled_from([10_000, 40_000, 300_000, 1_500_000])
 
 
 class _There:
-    """The worker's cache, as if it were here."""
+    """The cache of the worker, with the methods of a cache."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -38,7 +38,7 @@ class _There:
 
 
 class ProcessesMachine(CacheMachine):
-    """Each call of `cache` is made here or there, as `turns` says."""
+    """Makes each call of `cache` in this process or in the worker, as `turns` says."""
 
     def __init__(self) -> None:
         self.turns = random.Random(0)
@@ -100,12 +100,13 @@ class ProcessesMachine(CacheMachine):
         before = {key: known for key in self.model if (known := self.kept(key))}
         evicted: int = self.cache.evict(count)
         self.model = {key: before[key] for key in self.cache.keys(stale=True)}
-        # Who leaves is not known here: a dict has no order of use (design.md, "Eviction", has).
+        # The model does not know which entries: a dict has no order of use (design.md,
+        # "Eviction", has).
         lost = [known for key, known in before.items() if key not in self.model]
         look()
-        # What has expired may be there yet, and count: limits.md, "Order, counts and eviction".
+        # Expired entries may still count: limits.md, "Order, counts and eviction".
         assert len(lost) == evicted <= count or (
-            len(lost) < evicted <= count and excused("evicted, as had expired before")
+            len(lost) < evicted <= count and tolerated("evicted, as had expired before")
         )
         assert not any(known.pinned for known in lost)
         return evicted
@@ -130,7 +131,7 @@ class ProcessesMachine(CacheMachine):
         self.go_on()
 
     def go_on(self) -> None:
-        """After a kill. An eviction takes what the model knows, so it is that of the model."""
+        """After a kill. The model evicts, as it has to know which entries."""
         check_progress(self.here, (*CHANGES, *LOADS), refused=self.refused)
         self.here.set("progress", b"x")
         self.store("progress", b"x", None, None)
@@ -142,8 +143,8 @@ class ProcessesMachine(CacheMachine):
         seconds=st.floats(0, 0.003),
     )
     def kill_in_a_burst(self, keys: list[Any], size: int, seconds: float) -> None:
-        """Each of the keys is as it was or as it was to be: recovery.md, "A process is killed".
-        Nothing else may differ; `kill` strikes between calls and needs no such choice."""
+        """Each key has its old or its new value: recovery.md, "A process is killed". Nothing else
+        may differ; `kill` happens between calls and allows no such choice."""
         self.bursts += 1
         value = f"burst {self.bursts} " + "b" * (size if keys == ["large"] else min(size, 10_000))
         self.worker.begin("set_many", [(key, value) for key in keys])
@@ -152,14 +153,14 @@ class ProcessesMachine(CacheMachine):
         for key in keys:
             entry = self.here.entry(key, stale=True)
             look()
-            if entry is not None and entry.value == value and excused("set by who was killed"):
+            if entry is not None and entry.value == value and tolerated("set by who was killed"):
                 self.store(key, value, None, None)
             else:
                 self.entry(key)
         self.go_on()
 
 
-ProcessesMachine.refused = Share("loads of untouched keys refused, two processes", MOST_REFUSED)
+ProcessesMachine.refused = Share("loads of unchanged keys refused, two processes", MOST_REFUSED)
 TestProcesses = ProcessesMachine.TestCase
 TestProcesses.settings = examples(25)
 

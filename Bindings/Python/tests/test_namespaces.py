@@ -1,4 +1,4 @@
-"""A namespace is a cache of its own within a cache."""
+"""A namespace is a separate cache within a cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import shale
 
 @pytest.fixture
 def users(aging: shale.Cache) -> Iterator[shale.Namespace]:
-    """With others beside it, which it never touches."""
+    """With other entries in the cache, which it never changes."""
     others = [aging, aging.namespace("user"), aging.namespace("users2")]
     for other in others:
         other["k"] = "another's"
@@ -91,7 +91,15 @@ def test_bad_keys(users: shale.Namespace, listening: bool) -> None:
     if listening:
         users.on("hit", lambda _event: None)
     bad: Any = True
-    for call in (users.get, users.remove, users.pop, users.entry, users.touch, users.incr):
+    for call in (
+        users.get,
+        users.remove,
+        users.pop,
+        users.entry,
+        users.touch,
+        users.incr,
+        users.decr,
+    ):
         with pytest.raises(TypeError, match="a key is"):
             call(bad)
     for many in (users.get_many, users.remove_many):

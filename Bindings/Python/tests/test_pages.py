@@ -1,13 +1,12 @@
 """The snippets of the guides run, and do what the text says. Those that need other libraries are in
-adapters/test_pages.py and tier/test_page.py."""
+Tests/Adapters/python and Tests/Tier."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from pages import PAGES, run, snippets
-from support import REPOSITORY
+from pages import MIGRATING, PAGES, run, snippets
 
 import shale
 
@@ -15,39 +14,38 @@ import shale
 def test_all_are_run() -> None:
     counted = {page.stem: len(snippets(page)) for page in PAGES.glob("*.md")}
     assert counted == {
-        "async": 2,
+        "async": 1,
         "benchmarks": 0,
+        "events": 1,
         "http-cache": 3,
+        "limits": 0,
         "llm-responses": 3,
-        "locks": 4,
-        "memoize": 4,
-        "rate-limit": 2,
-        "tier": 4,
-        "web-framework": 4,
+        "loading": 2,
+        "locks": 5,
+        "rate-limit": 1,
+        "tier": 3,
+        "values": 2,
+        "web-framework": 3,
     }
 
 
-def test_memoize(directory: Path) -> None:
-    world, names = run(PAGES / "memoize.md", directory)
-    # Twice for one call each: the second price was forgotten, and not asked for again.
-    assert [each[0] for each in world.asked] == ["ACME", "monday"]
-    assert names["price"]("ACME") == "answer 3"
-    names["cache"].invalidate("prices")
-    assert names["price"]("ACME") == "answer 4"
-    shop = names["shop"]
-    assert shop.stock.cache_key("slate") not in names["cache"]
-
-
-def test_web_framework(directory: Path) -> None:
-    world, names = run(PAGES / "web-framework.md", directory, "front_page")
-    names["front_page"]("ada")
-    assert world.asked == [("front", "ada")]
+def test_loading(directory: Path) -> None:
+    world, names = run(PAGES / "loading.md", directory)
+    # Both calls of the first price asked once.
+    assert [each[0] for each in world.asked] == ["page", "ACME"]
+    cache, price = names["cache"], names["price"]
+    assert cache["page"] == names["page"] == "answer 1"
+    assert price.cache_key("ACME") == ("page.price", ("ACME", "EUR"))
+    assert price("ACME") == "answer 3"
+    cache.invalidate("prices")
+    assert price("ACME") == "answer 4"
+    assert price.__wrapped__("ACME") == "answer 5"
 
 
 def test_llm_responses(directory: Path) -> None:
     world, names = run(PAGES / "llm-responses.md", directory)
     cache, key_of = names["cache"], names["key_of"]
-    # What was cut off is not kept.
+    # A truncated answer is not kept.
     assert key_of("small-1", []) not in cache
     assert len(world.asked) == 2
     messages = [{"role": "user", "content": "What is slate?"}]
@@ -55,6 +53,11 @@ def test_llm_responses(directory: Path) -> None:
         names["answer"]("small-1", messages, temperature=0)
         assert len(world.asked) == expected
     assert key_of("small-1", messages) != key_of("small-1", messages, temperature=0)
+    # A complete one is kept until its model is replaced.
+    cache.get_or_load("checked", lambda: names["checked"]("small-1", messages))
+    assert "checked" in cache
+    cache.invalidate("small-1")
+    assert list(cache) == []
 
 
 def test_http_cache_by_hand(directory: Path) -> None:
@@ -68,28 +71,49 @@ def test_http_cache_by_hand(directory: Path) -> None:
 
 def test_rate_limit(directory: Path) -> None:
     _, names = run(PAGES / "rate-limit.md", directory)
-    for name in ("allowed", "allowed_exactly"):
-        assert [names[name]("bob", limit=3) for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [names["allowed"]("bob", limit=3) for _ in range(5)] == [True] * 3 + [False] * 2
     assert names["cache"].entry(("calls", "bob")).ttl <= 60
 
 
-def test_locks(directory: Path) -> None:
-    world, names = run(PAGES / "locks.md", directory)
-    assert world.asked == [("monday",)] * 2
+def test_locks(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = PAGES / "locks.md"
+    world, names = run(page, directory)
+    cache = names["cache"]
+    assert world.asked == [("monday",)] * 2 + [("tuesday",)]
     assert names["sold"] is True
-    assert names["cache"]["stock"] == 3
-    with names["cache"].lock("report"), pytest.raises(shale.LockTimeoutError):
-        names["cache"].lock("report", timeout=0).__enter__()
+    assert (cache["stock"], cache["report"]) == (3, "answer 3")
+    with cache.lock("report"), pytest.raises(shale.LockTimeoutError):
+        cache.lock("report", timeout=0).__enter__()
+    del cache["report"]
+    with cache.lease("report"):
+        run(page, directory, "cache.lease(", cache=cache)
+    assert "another process is loading it" in capsys.readouterr().out
+
+
+def test_values(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, names = run(PAGES / "values.md", directory)
+    assert names["head"] == bytes(16)
+    assert names["whole"].nbytes == names["size"] == 1_500_000
+    assert capsys.readouterr().out == "[7] Ada\n"
+    assert list(names["cache"]) == ["video"]
+
+
+def test_events(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        run(PAGES / "events.md", directory)
+    told = [line.split()[:3] for line in capsys.readouterr().out.splitlines()]
+    assert told == [["miss", "front", "absent"], ["loaded", "front", "None"]]
 
 
 def test_async(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world, _ = run(PAGES / "async.md", directory)
-    assert [each[0] for each in world.asked] == ["page", "ACME"]
-    assert capsys.readouterr().out == f"answer 1 value\n{['answer 2'] * 10}\n"
+    assert [each[0] for each in world.asked] == ["page"]
+    first, *keys = capsys.readouterr().out.splitlines()
+    assert (first, sorted(keys)) == ("answer 1 value", ["k", "page"])
 
 
-def test_coming_from_diskcache(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = REPOSITORY / "Documentation" / "coming-from-diskcache.md"
+def test_migrating_from_diskcache(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = MIGRATING / "diskcache.md"
     assert len(snippets(page)) == 2
     run(page, directory)
     assert capsys.readouterr().out == "{'any': ['value']}\n"

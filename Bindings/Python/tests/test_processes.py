@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import SMALL, excused, look, run_child, start_child
+from support import SMALL, look, run_child, start_child, tolerated
 
 import shale
 
 
 def fork(work: Callable[[], Any]) -> int:
-    """Runs `work` in a forked child and gives the child's exit code, 0 if all was well."""
+    """Runs `work` in a forked child. Returns the child's exit code, 0 if it did not raise."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -219,13 +219,13 @@ def test_what_was_stored_survives_kill_9(directory: Path) -> None:
         with shale.Cache(directory) as cache:
             for number in range(max(0, written - 499), written + 1):
                 found, text = cache[number % 500]
-                # The set after the last line may have been completed as well: recovery.md, "A
-                # process is killed".
+                # The set after the last line may be complete too: recovery.md, "A process is
+                # killed".
                 look()
                 assert found == number or (
                     found == written + 1
                     and number == written - 499
-                    and excused("set by who was killed")
+                    and tolerated("set by who was killed")
                 )
                 assert text == "x" * (found % 400)
             assert cache.verify().corrupt_records == 0
@@ -254,7 +254,7 @@ def test_a_survivor_goes_on_when_others_are_killed(cache: shale.Cache, directory
 
 
 def test_exit_closes_in_order(directory: Path) -> None:
-    """A cache that the program forgot is closed at exit, so it opens without a rebuild."""
+    """A cache that the program does not close is closed at exit, so it opens without a rebuild."""
     run_child(
         """
         import sys, shale

@@ -1,4 +1,4 @@
-"""``Cache.lease``: the right to load a key, for those who load in a way of their own."""
+"""``Cache.lease``: the right to load a key, for programs that load in another way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from loaders import STORED, is_free, never
 from support import SMALL, Clock, run_child
 
 import shale
-from shale import _lease
-from shale._raw_lease import Lease
+from shale._loading.manual import Lease
+from shale._store import leases
 
 
 def test_one_at_a_time_has_it(cache: shale.Cache) -> None:
@@ -108,7 +108,7 @@ def test_a_fresh_value_may_be_loaded_ahead(aging: shale.Cache, clock: Clock) -> 
     aging.set("k", "good", max_age=1000)
     clock.advance(999.999)
     while True:
-        # Of a million times what is left, nearly everybody draws more.
+        # With a mean of a million times the time left, nearly every caller draws more.
         with aging.lease("k", refresh_ahead=1000) as lease:
             assert lease.entry is not None
             assert not lease.entry.stale
@@ -120,7 +120,7 @@ def test_a_fresh_value_may_be_loaded_ahead(aging: shale.Cache, clock: Clock) -> 
 
 def test_one_that_was_lost_still_fences(cache: shale.Cache) -> None:
     lease = cache.lease("k")
-    cache._pool.lend(_lease._release, STORED, lease.token)
+    cache._pool.run(leases._release, STORED, lease.token)
     assert not lease.renew()
     assert lease.set("value")
     assert cache["k"] == "value"

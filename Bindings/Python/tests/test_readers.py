@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from support import SMALL, Clock
 
 import shale
-from shale import _reader
-from shale._buffer import Buffer
+from shale._native.buffers import Buffer
+from shale._store import readers
 
 LARGE = os.urandom(1 << 20) + b"the end"
 
@@ -99,7 +99,7 @@ def test_views_outlive_it_and_then_the_memory_is_free(cache: shale.Cache) -> Non
 
     cache["k"] = LARGE
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_reader, "Buffer", Watched)
+        patch.setattr(readers, "Buffer", Watched)
         file = opened(cache, "k")
     view = file.getbuffer()
     assert view.readonly
@@ -127,8 +127,8 @@ def test_get_into(cache: shale.Cache) -> None:
     buffer = bytearray(b"." * (len(LARGE) + 3))
     assert cache.get_into("k", buffer) == len(LARGE)
     assert buffer == LARGE + b"..."
-    # What is too large is not kept.
-    assert all(loan.buffer.struct.capacity == 0 for loan in cache._pool.idle)
+    # A buffer that is too large is not kept.
+    assert all(context.buffer.struct.capacity == 0 for context in cache._pool.idle)
     cache["numbers"] = array("d", [1, 2.5]).tobytes()
     numbers = array("d", [0, 0])
     assert cache.get_into("numbers", numbers) == 16
@@ -141,7 +141,7 @@ def test_get_into(cache: shale.Cache) -> None:
 def test_a_buffer_that_does_not_fit(cache: shale.Cache) -> None:
     cache["k"] = b"12345"
     small = bytearray(4)
-    with pytest.raises(shale.InvalidError, match=r"'k' has 5 bytes, and the buffer 4"):
+    with pytest.raises(shale.InvalidError, match=r"'k' has 5 bytes, and the buffer only 4"):
         cache.get_into("k", small)
     assert small == bytes(4)
     with pytest.raises(shale.InvalidError, match="cannot write to bytes"):

@@ -1,4 +1,4 @@
-"""Serializers for the values of other libraries: each reads the types alone that it is given."""
+"""Serializers for the values of other libraries: each reads only the given types."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ import logging
 import pickle
 import sys
 import uuid
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import SMALL
 
 import shale
 from shale import serializers
+from shale._data.values import LOADS_ERRORS
 
 
 class Color(enum.Enum):
@@ -62,7 +67,7 @@ def roundtrip(directory: Path, serializer: Any, *values: Any) -> list[Any]:
 def is_a_miss(
     directory: Path, serializer: Any, caplog: pytest.LogCaptureFixture, reason: str
 ) -> None:
-    """What is stored under "k" is one to who reads with this serializer, and the reason is told."""
+    """To a cache with this serializer "k" is a miss, and the cause is logged."""
     caplog.clear()
     with shale.Cache(directory, serializer=serializer) as cache:
         reasons: list[Any] = []
@@ -140,7 +145,7 @@ def test_numpy(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
             with pytest.raises(TypeError):
                 cache["bad"] = bad
     is_a_miss(directory, serializers.NumpySerializer("int8"), caplog, "none of the dtypes")
-    with pytest.raises(shale.InvalidError, match="pickled"):
+    with pytest.raises(shale.InvalidError, match="without pickle"):
         serializers.NumpySerializer("object")
 
 
@@ -181,9 +186,9 @@ def test_tensors(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
         numpy.testing.assert_array_equal(found[name], array)
     data = serializer.dumps(value)
     assert serializer.loads(serializer.dumps({})) == {}
-    # All that is cut off, and a header that lies.
+    # Every truncation, and wrong headers.
     for size in range(len(data)):
-        with pytest.raises(ValueError, match=r"cut off|not where"):
+        with pytest.raises(ValueError, match=r"cut off|does not fit"):
             serializer.loads(data[:size])
     for before, after in [
         (b"[2,3]", b"[3,3]"),
@@ -195,9 +200,9 @@ def test_tensors(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
         header = data[8 : 8 + size].replace(before, after)
         assert header != data[8 : 8 + size]
         lying = len(header).to_bytes(8, "little") + header + data[8 + size :]
-        with pytest.raises(ValueError, match="is not where the header says"):
+        with pytest.raises(ValueError, match="does not fit the header"):
             serializer.loads(lying)
-    with pytest.raises(ValueError, match="more after"):
+    with pytest.raises(ValueError, match="more bytes after"):
         serializer.loads(data + b"x")
     with shale.Cache(directory, serializer=serializer) as cache:
         cache["k"] = value
@@ -207,6 +212,64 @@ def test_tensors(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     is_a_miss(directory, serializers.TensorsSerializer("int64"), caplog, "none of the dtypes")
     with pytest.raises(shale.InvalidError, match="safetensors has no"):
         serializers.TensorsSerializer("complex64")
+
+
+def of_each_library() -> dict[str, tuple[Any, Any]]:
+    """A serializer and a value of each library that is installed."""
+    found: dict[str, tuple[Any, Any]] = {"pickle": (shale.PickleSerializer(), [POINT, 1j])}
+    with suppress(ImportError):
+        array = import_module("numpy").zeros((2, 3), "int8")
+        found["numpy"] = serializers.NumpySerializer("int8"), array
+        found["tensors"] = serializers.TensorsSerializer("int8"), {"a": array}
+    with suppress(ImportError):
+        found["msgspec"] = serializers.MsgspecSerializer(Point), POINT
+    with suppress(ImportError):
+        model = import_module("pydantic").create_model("Model", n=(int, 1), text=(str, "x"))
+        found["pydantic"] = serializers.PydanticSerializer(model), model()
+    return found
+
+
+SERIALIZERS = of_each_library()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", [each for each in SERIALIZERS if each != "pickle"])
+@given(st.data())
+def test_damaged_bytes_are_a_miss(library: str, draw: st.DataObject) -> None:
+    """Not pickle's: to unpickle damaged bytes is to run them."""
+    serializer, value = SERIALIZERS[library]
+    data = bytearray(serializer.dumps(value))
+    for _ in range(draw.draw(st.integers(1, 3))):
+        data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    with suppress(*LOADS_ERRORS):
+        serializer.loads(bytes(data[: draw.draw(st.integers(0, len(data)))]))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"PK\x03\x04" + bytes(30), b"\x93NUMPY\x01\0\x06\0{'a'(\n", b"\x93NUMPY\x01\0\x02\0\\\n"],
+)
+def test_what_numpy_cannot_parse(data: bytes) -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(ValueError):
+        serializers.NumpySerializer("int8").loads(data)
+
+
+def test_scalars_of_numpy(directory: Path) -> None:
+    """They come back as values of their base, or are refused."""
+    numpy = pytest.importorskip("numpy")
+    with shale.Cache(directory, capacity=SMALL) as cache:
+        for scalar, kind in (
+            (numpy.float64(0.5), float), (numpy.str_("a"), str), (numpy.bytes_(b"a"), bytes),
+        ):  # fmt: skip
+            for value in (scalar, [scalar], {scalar: (scalar,)}):
+                cache["k"] = value
+                assert cache["k"] == value
+            cache["k"] = scalar
+            assert type(cache["k"]) is kind
+        for refused in (numpy.int64(1), numpy.float32(1), numpy.bool_(True)):
+            with pytest.raises(TypeError, match=r"numpy\."):
+                cache["k"] = [refused]
 
 
 def test_tensors_are_what_safetensors_reads() -> None:
@@ -222,7 +285,7 @@ def test_tensors_are_what_safetensors_reads() -> None:
 @pytest.mark.parametrize("name", serializers.__all__)
 def test_types_are_to_be_given(name: str) -> None:
     pytest.importorskip("numpy")
-    with pytest.raises(shale.InvalidError, match="is given the"):
+    with pytest.raises(shale.InvalidError, match="needs the"):
         getattr(serializers, name)()
 
 
@@ -246,7 +309,7 @@ def test_two_types_of_one_name() -> None:
     pytest.importorskip("msgspec")
     twin = dataclasses.make_dataclass("Point", [("x", int)])
     twin.__module__ = Point.__module__
-    with pytest.raises(shale.InvalidError, match="one name"):
+    with pytest.raises(shale.InvalidError, match="the same name"):
         serializers.MsgspecSerializer(Point, twin)
     with pytest.raises(TypeError, match="none of the types"):
         serializers.MsgspecSerializer(Point).dumps(twin(1))

@@ -1,4 +1,4 @@
-"""Tags: entries that go together."""
+"""Tags: entries that are invalidated together."""
 
 from __future__ import annotations
 

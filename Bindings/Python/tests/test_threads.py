@@ -1,4 +1,4 @@
-"""One handle in many threads, and what may happen in the middle of a call."""
+"""One handle in many threads, and interruptions of a call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import shale
 
 
 def run_threads(count: int, work: Callable[[int], Any]) -> None:
-    """Runs work(0) to work(count - 1) at once, and raises what one of them raised."""
+    """Runs work(0) to work(count - 1) concurrently, and raises the first exception of one."""
     errors: list[BaseException] = []
     start = threading.Barrier(count)
 
@@ -128,7 +128,7 @@ def test_closing_while_calls_are_under_way(directory: Path, attempt: int) -> Non
 
     run_threads(4, work)
     assert cache.closed
-    # The handle is really gone: another capacity needs to be alone.
+    # The handle is closed: another capacity is refused while it is open.
     with shale.Cache(directory, capacity="4MiB") as other:
         assert other["k"] == "v" * 100
 
@@ -205,4 +205,4 @@ def test_many_short_threads_leave_no_buffers_behind(cache: shale.Cache) -> None:
 def test_a_large_answer_is_not_kept(cache: shale.Cache) -> None:
     cache["k"] = os.urandom((1 << 20) + 5)
     cache.get("k")
-    assert all(loan.buffer.struct.capacity == 0 for loan in cache._pool.idle)
+    assert all(context.buffer.struct.capacity == 0 for context in cache._pool.idle)

@@ -1,4 +1,4 @@
-"""``stale_if_error`` and ``retry_after``: what is served where a load fails."""
+"""``stale_if_error`` and ``retry_after``: the results of failed loads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from loaders import Failure, Loader, fail, in_thread, is_free, never, until
 from support import SMALL, Clock
 
 import shale
-from shale import _throttle
+from shale._loading import failures
+from shale._loading.in_flight import Outcome
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def test_stale_if_error(stale: shale.Cache) -> None:
     found = stale.entry_or_load("k", fail, stale_if_error=True)
     assert found[:3] == ("old", "cache", True)
     assert isinstance(found.error, Failure)
-    # Each call tries anew.
+    # Each call loads again.
     assert stale.get_or_load("k", lambda: 1, stale_if_error=True) == 1
 
 
@@ -44,7 +45,7 @@ def test_in_the_pause_stale_is_served_without_another_try(stale: shale.Cache) ->
     for _ in range(3):
         found = stale.entry_or_load("k", never, retry_after=3600)
         assert found == ("old", "cache", True, False, raised.value)
-    # The lease is nobody's: who knows no pause loads.
+    # The lease is free: a process without the pause loads.
     assert stale.get_or_load("k", lambda: 1) == 1
 
 
@@ -67,11 +68,14 @@ def test_a_value_ends_the_pause(stale: shale.Cache, clock: Clock) -> None:
     assert stale.get_or_load("k", lambda: 2, **options) == 2
 
 
-def test_where_there_is_nothing_there_is_no_pause(stale: shale.Cache) -> None:
+def test_the_pause_holds_without_a_stale_value(stale: shale.Cache) -> None:
+    with pytest.raises(Failure) as first:
+        stale.get_or_load("other", fail, retry_after=3600)
     for _ in range(2):
-        with pytest.raises(Failure):
-            stale.get_or_load("other", fail, retry_after=3600)
-    assert stale.get_or_load("other", lambda: 1, retry_after=3600) == 1
+        with pytest.raises(Failure) as raised:
+            stale.get_or_load("other", never, retry_after=3600)
+        assert raised.value is first.value
+    assert stale.get_or_load("other", lambda: 1) == 1
 
 
 def test_the_process_shares_the_pause(stale: shale.Cache, directory: Path, clock: Clock) -> None:
@@ -126,9 +130,9 @@ def test_a_limit_that_is_exceeded_is_a_failure(stale: shale.Cache) -> None:
 
 
 def test_there_are_so_many_pauses_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_throttle, "_MOST", 3)
-    throttle = _throttle.Throttle()
-    places: list[Any] = [("cache", b"%d" % number) for number in range(5)]
-    for place in places:
-        throttle.note(place, Failure(), 3600)
-    assert [throttle.error(place) is not None for place in places] == [False] * 2 + [True] * 3
+    monkeypatch.setattr(failures, "_MOST", 3)
+    pauses = failures.Pauses()
+    load_keys: list[Any] = [("cache", b"%d" % number) for number in range(5)]
+    for each in load_keys:
+        pauses.begin(each, Outcome(error=Failure()), 3600)
+    assert [pauses.cause(each) is not None for each in load_keys] == [False] * 2 + [True] * 3

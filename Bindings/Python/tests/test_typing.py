@@ -1,9 +1,11 @@
-"""What ``Cache[K, V]`` says to a type checker: mypy checks this file, in ``Scripts/lint``, and an
-error that is expected and does not come is one too."""
+"""The types of ``Cache[K, V]``: mypy checks this file, in ``Scripts/lint``, and a missing expected
+error is an error too."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
+from datetime import date
 from typing import TYPE_CHECKING, Any, Union
 
 import shale
@@ -26,6 +28,8 @@ def test_of_one_type(cache: shale.Cache[str, int]) -> None:
     assert_type(cache.setdefault("a", 2), int)
     assert_type(cache.update("a", lambda old: 3), int)
     assert_type(cache.get_many(["a"]), dict[str, int])
+    assert_type(cache.decr("n"), int)
+    assert_type(cache.decr("n", create=bool(cache)), Union[int, None])
     assert_type(iter(cache), Iterator[str])
     assert_type(list(cache.values()), list[int])
     assert_type(list(cache.items()), list[tuple[str, int]])
@@ -48,6 +52,35 @@ def test_of_any_type(cache: shale.Cache) -> None:
         assert_type(key, shale.Key)
     assert_type(cache.get_or_load("c", lambda: "loaded"), str)
     assert_type(cache.get_many(["a"]), dict[str, Any])
+
+
+def test_other_keys(cache: shale.Cache[uuid.UUID, int]) -> None:
+    key = uuid.UUID(int=1)
+    cache[key] = 1
+    assert list(cache) == [key]
+    days: shale.Cache[tuple[date, int], str] = shale.Cache(None, capacity="8MiB")
+    days[date(2026, 1, 31), 1] = "a"
+    assert_type(days.get((date(2026, 1, 31), 1)), Union[str, None])
+
+
+def test_memoized_functions(cache: shale.Cache) -> None:
+    class User:
+        @cache.memoize
+        def age(self, unit: str = "years") -> int:
+            return len(unit)
+
+    @cache.memoize(max_age=60)
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert_type(double(2), int)
+    assert_type(double.cache_key(2), shale.Key)
+    assert_type(double.invalidate(2), bool)
+    assert_type(double.cache_info(), shale.CacheInfo)
+    assert_type(double.cache_info().currsize, Union[int, None])
+    assert_type(User().age("days"), int)
+    assert_type(User().age.cache_info().hits, int)
+    User().age.cache_clear()
 
 
 def test_namespaces_and_coroutines(cache: shale.Cache) -> None:
@@ -79,7 +112,13 @@ def refused(cache: shale.Cache[str, int]) -> None:
 
 
 def refused_keys(cache: shale.Cache[float, int]) -> None:  # type: ignore[type-var]
-    """What can be no key is none in a type either."""
+    """A type that cannot be a key is an error."""
+
+
+def refused_arguments(cache: shale.Cache) -> None:
+    double = cache.memoize(lambda number: 2 * int(number), name="double")
+    double.cache_info(1)  # type: ignore[call-arg]
+    double.cache_clear(1)  # type: ignore[call-arg]
 
 
 async def coroutines(cache: shale.AsyncCache[str, int]) -> None:

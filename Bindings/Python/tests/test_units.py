@@ -1,4 +1,4 @@
-"""Ages are seconds, capacities bytes, and nothing is cut off silently."""
+"""Ages are seconds, capacities bytes, and no number is truncated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shale
-from shale._units import age_ms, capacity_bytes, duration_ms, int64, seconds, unsigned
+from shale._native.units import age_ms, capacity_bytes, duration_ms, int64, seconds, unsigned
 
 FOREVER = 2**63 - 1
 

@@ -41,7 +41,7 @@ sys.stdin.readline()
 
 @contextmanager
 def held(directory: Path, lock: str = HOLD_SHARD) -> Iterator[int]:
-    """Another process holds a lock, that of the only shard: its number. The lock is free when it
+    """The number of a process that holds the lock of the only shard. The lock is free when it
     ends."""
     holder = start_child(lock, directory)
     assert holder.stdout is not None
@@ -85,7 +85,7 @@ def test_limits(tmp_path: Path) -> None:
             shale.Cache(tmp_path, lock_timeout=wrong)
     with pytest.raises(TypeError):
         shale.Cache(tmp_path, lock_timeout="1")  # type: ignore[arg-type]
-    # None is the default, and none at all is the least that there is.
+    # None is the default, and 0 is the shortest timeout.
     with shale.Cache[str, str](tmp_path, capacity=SMALL, lock_timeout=0) as cache:
         same = pickle.loads(pickle.dumps(cache))
         with same, held(tmp_path):
@@ -139,14 +139,14 @@ while not isinstance(found, Rung):
 
 
 def test_what_a_signal_raises_is_not_lost(tmp_path: Path) -> None:
-    """In the wait, and not in the call that says that it waits."""
+    """During the wait, and not in the callback that reports it."""
     shale.Cache(tmp_path, capacity=SMALL).close()
     with shale.Cache(tmp_path), held(tmp_path):
         run_child(SIGNAL, tmp_path)
 
 
 def test_opening(tmp_path: Path) -> None:
-    """Beside a process that holds the setup lock."""
+    """While another process holds the setup lock."""
     shale.Cache(tmp_path, capacity=SMALL).close()
     with held(tmp_path, HOLD_SETUP):
         options: list[Any] = [

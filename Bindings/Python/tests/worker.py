@@ -1,4 +1,4 @@
-"""A second process that does what it is told with a cache of its own handle."""
+"""A second process, which makes calls on its own handle of a cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STARTED = "started"
 
 
 class Worker:
-    """Starts when it is first asked, and again after it was killed."""
+    """Starts at the first call, and again after it was killed."""
 
     def __init__(self, directory: str, clock: Clock) -> None:
         self._directory = directory
@@ -24,7 +24,7 @@ class Worker:
         self._pipe: Any = None
 
     def call(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """The method of the cache, there; raises what it raises."""
+        """Calls the method of the cache there; raises its exception."""
         self.begin(name, *arguments, **named)
         result, error = self._pipe.recv()
         if error is not None:
@@ -32,7 +32,7 @@ class Worker:
         return result
 
     def begin(self, name: str, *arguments: Any, **named: Any) -> None:
-        """Returns when the other process has begun."""
+        """Returns when the other process has started."""
         if self._process is None:
             context = multiprocessing.get_context("fork")
             self._pipe, theirs = context.Pipe()
@@ -53,7 +53,7 @@ class Worker:
             self._process = None
 
     def close(self) -> None:
-        """Lets it close the cache and end."""
+        """Makes it close the cache and end."""
         if self._process is not None:
             self._pipe.close()
             self._process.join(30)
@@ -63,7 +63,7 @@ class Worker:
 
 
 def _serve(pipe: Connection, other_end: Connection, directory: str) -> None:
-    other_end.close()  # Inherited: it would hide that the other process has closed its own.
+    other_end.close()  # Inherited: it would hide that the other process has closed its end.
     clock = Clock()
     with shale.Cache(directory, now=clock) as cache:
         while True:
@@ -82,7 +82,7 @@ def _serve(pipe: Connection, other_end: Connection, directory: str) -> None:
 
 
 def spin(seconds: float) -> None:
-    """Lets the other process get somewhere, without giving up the processor."""
+    """Gives the other process time, without yielding the processor."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass

@@ -1,4 +1,4 @@
-/* Sixty-four keys a call, measured. */
+/* Measures calls with 64 keys. */
 #include "steps.h"
 
 #include <inttypes.h>
@@ -27,7 +27,7 @@ static void say_entries(size_t entries, uint64_t total_ns) {
     printf("result {\"entries\": %zu, \"total_ns\": %" PRIu64 "}\n", entries, total_ns);
 }
 
-/* Stores the batch and empties it; how long that took. */
+/* Stores the batch and clears it; returns the time that storing took. */
 static uint64_t store(const demo *demo, batch *batch) {
     shale_status statuses[BATCH];
     uint64_t start = now_ns();
@@ -57,7 +57,7 @@ void step_set_many(const demo *demo, size_t part, size_t parts) {
     say_entries(entries, total_ns);
 }
 
-/* Gets the batch, checks each answer, and empties the batch; how long the get took. */
+/* Gets the batch, checks each result, and clears the batch; returns the time that the get took. */
 static uint64_t fetch(const demo *demo, batch *batch, shale_value *answers, const char *expected) {
     shale_status statuses[BATCH];
     uint64_t start = now_ns();
@@ -86,7 +86,7 @@ void step_get_many(const demo *demo, const char *expected) {
     shale_value answers[BATCH];
     for (size_t i = 0; i < BATCH; i++)
         answers[i] = (shale_value)SHALE_VALUE_INIT;
-    /* The first round lets the sixty-four buffers grow, the second is measured. */
+    /* The first round grows the 64 buffers; the second is measured. */
     fetch_all(demo, answers, expected);
     say_entries(demo->corpus.count, fetch_all(demo, answers, expected));
     for (size_t i = 0; i < BATCH; i++)

@@ -1,5 +1,5 @@
-/* The board: how many entries the writer has completed, in a mapped file that
- * outlives the writer. demo/board.py says what readers make of it. */
+/* The board: the number of entries that the writer has completed, in a mapped file that outlives it.
+ * demo/board.py explains how readers use it. */
 #ifndef DEMO_BOARD_H
 #define DEMO_BOARD_H
 
@@ -10,7 +10,7 @@ typedef struct {
     _Atomic uint64_t completed;
 } board;
 
-/* Maps the file for the rest of the process; ends the program with a message where that fails. */
+/* Maps the file for the rest of the process; exits with a message on failure. */
 board *board_map(const char *path);
 
 #endif

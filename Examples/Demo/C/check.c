@@ -14,7 +14,7 @@ bool check_bytes(const corpus_entry *entry, const shale_value *value) {
         size_t at = 0;
         while (got[at] == wanted[at])
             at++;
-        snprintf(what, sizeof what, "the bytes differ from the source from byte %zu on", at);
+        snprintf(what, sizeof what, "the first byte that differs from the source is byte %zu", at);
     } else {
         return true;
     }
@@ -23,8 +23,8 @@ bool check_bytes(const corpus_entry *entry, const shale_value *value) {
 }
 
 bool check_answer(const corpus_entry *entry, char expected, shale_status status, const shale_value *value) {
-    if (status != (expected == 'g' ? SHALE_MISS : SHALE_OK)) {
-        say_failure(entry->key, expected == 'g' ? "should be gone, but get" : "should be there, but get", status);
+    if (status != (expected == 'm' ? SHALE_MISS : SHALE_OK)) {
+        say_failure(entry->key, expected == 'm' ? "should be missing, but get" : "should be present, but get", status);
         return false;
     }
     if (status == SHALE_MISS)

@@ -1,4 +1,4 @@
-/* Comparing what the cache returns with the source. */
+/* Compares results of the cache with the source. */
 #ifndef DEMO_CHECK_H
 #define DEMO_CHECK_H
 
@@ -6,10 +6,10 @@
 
 #include "corpus.h"
 
-/* Whether the value is the entry's, byte for byte; says the difference where it is not. */
+/* Whether the value equals the entry's; reports a difference. */
 bool check_bytes(const corpus_entry *entry, const shale_value *value);
-/* Whether the answer of a get is the one that is expected: 'p' there without an
- * age, 'a' there with an age, 'g' gone. Says the difference where it is not. */
+/* Whether a get returned the expected result: 'p' present without an age, 'a' present with an age, 'm' missing.
+ * Reports a difference. */
 bool check_answer(const corpus_entry *entry, char expected, shale_status status, const shale_value *value);
 
 #endif

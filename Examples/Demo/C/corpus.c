@@ -21,7 +21,7 @@ typedef struct {
     uint64_t value_size;
 } entry_header;
 
-/* Cuts the entry at `at` out; where the next one begins. */
+/* Reads the entry at `at`; returns the position of the next one. */
 static const char *read_entry(const char *at, corpus_entry *entry) {
     entry_header header;
     memcpy(&header, at, sizeof header);

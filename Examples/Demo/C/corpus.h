@@ -1,4 +1,4 @@
-/* The corpus: all inputs in one mapped file. demo/corpus.py says how it is laid out. */
+/* The corpus: all inputs in one mapped file. demo/corpus.py describes its layout. */
 #ifndef DEMO_CORPUS_H
 #define DEMO_CORPUS_H
 
@@ -19,7 +19,7 @@ typedef struct {
     size_t count;
 } corpus;
 
-/* Maps the file for the rest of the process; ends the program with a message where that fails. */
+/* Maps the file for the rest of the process; exits with a message on failure. */
 corpus corpus_map(const char *path);
 
 #endif

@@ -1,16 +1,16 @@
-/* Filling the cache, in a way that may be interrupted by kill -9 at any
- * instruction and started again: the board counts what has been completed.
+/* Fills the cache. kill -9 may interrupt this at any instruction; the next run continues after the entries
+ * that the board counts as completed.
  *
- * Python refreshes some of the entries meanwhile. Those are stored only where
- * they are absent, so whoever comes first, what Python has set remains. */
+ * Python refreshes some of the entries at the same time. This program stores those only if they are absent, so that
+ * Python's values remain whichever comes first. */
 #include "steps.h"
 
 #include "check.h"
 #include "talk.h"
 
-enum { STRETCH = 64, BATCH_EVERY = 4 }; /* every fourth stretch of 64 entries goes in with one call */
+enum { STRETCH = 64, BATCH_EVERY = 4 }; /* every fourth stretch of 64 entries is stored by one call */
 
-/* A completed set survives kill -9: what the board counts must be there. */
+/* A completed set survives kill -9: every entry that the board counts must be found. */
 static void verify_completed(const demo *demo, size_t completed) {
     shale_value value = SHALE_VALUE_INIT;
     for (size_t i = 0; i < completed; i++) {

@@ -1,4 +1,4 @@
-/* How long calls took: every single one is kept, so that the percentiles are exact. */
+/* Times of calls: all samples are kept, so that the percentiles are exact. */
 #ifndef DEMO_LATENCY_H
 #define DEMO_LATENCY_H
 
@@ -19,7 +19,7 @@ void latencies_free(latencies *all);
 /* Adds the time since `start`. */
 void latencies_add(latencies *all, uint64_t start);
 uint64_t latencies_total(const latencies *all);
-/* Sorts the samples; the one that `share` (0 to 1) of all are not above. 0 without samples. */
+/* Sorts the samples and returns the percentile of `share` (0 to 1); 0 without samples. */
 uint64_t latencies_percentile(latencies *all, double share);
 
 #endif

@@ -1,4 +1,4 @@
-/* The C program: opens the cache, then does what it is told on stdin until that ends. */
+/* The C program: opens the cache, then executes commands from stdin until it ends. */
 #include <err.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "latency.h"
 #include "steps.h"
 
-enum { LIFETIME_SECONDS = 300 }; /* never left behind, whatever happens to the orchestrator */
+enum { LIFETIME_SECONDS = 300 }; /* ends this program even if the orchestrator hangs */
 
 static shale_cache *open_cache(const char *directory, const char *capacity) {
     shale_options options = {.struct_size = sizeof options};
@@ -31,13 +31,13 @@ static void obey(const demo *demo, const char *line) {
         step_refill(demo);
     else if (strcmp(line, "stats") == 0)
         step_stats(demo);
-    else if (sscanf(line, "compare %4[pag]", expected) == 1 && strlen(expected) == ROLE_COUNT)
+    else if (sscanf(line, "compare %4[pam]", expected) == 1 && strlen(expected) == ROLE_COUNT)
         step_compare(demo, expected);
     else if (sscanf(line, "rewrite %zu %zu", &part, &parts) == 2)
         step_rewrite(demo, part, parts);
     else if (sscanf(line, "set_many %zu %zu", &part, &parts) == 2)
         step_set_many(demo, part, parts);
-    else if (sscanf(line, "get_many %4[pag]", expected) == 1 && strlen(expected) == ROLE_COUNT)
+    else if (sscanf(line, "get_many %4[pam]", expected) == 1 && strlen(expected) == ROLE_COUNT)
         step_get_many(demo, expected);
     else
         errx(2, "unknown command: %s", line);

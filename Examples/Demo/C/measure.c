@@ -1,4 +1,4 @@
-/* One key a call, measured: a clock before and after each call, the checking outside. */
+/* Measures calls with one key: the time of each call, without the checks. */
 #include "steps.h"
 
 #include "check.h"

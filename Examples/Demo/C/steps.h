@@ -1,4 +1,4 @@
-/* The steps that the orchestrator may ask for. Each says its result. */
+/* The steps that the orchestrator can request. Each reports its result. */
 #ifndef DEMO_STEPS_H
 #define DEMO_STEPS_H
 
@@ -13,14 +13,14 @@ typedef struct {
     shale_cache *cache;
 } demo;
 
-/* Whether the entry is plain and its number leaves `part` when divided by `parts`. */
+/* Whether the entry is plain and its number modulo `parts` is `part`. */
 static inline bool is_plain_part(const demo *demo, size_t index, size_t part, size_t parts) {
     return index % parts == part && demo->corpus.entries[index].role == ROLE_PLAIN;
 }
 
-/* Verifies what the board says is completed, then stores the rest. */
+/* Verifies the entries that the board counts as completed, then stores the rest. */
 void step_fill(const demo *demo);
-/* Stores what is missed. */
+/* Stores the entries that get misses. */
 void step_refill(const demo *demo);
 /* Gets every entry; `expected` has one letter for each role, see check.h. */
 void step_compare(const demo *demo, const char *expected);

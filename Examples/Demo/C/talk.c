@@ -17,7 +17,7 @@ void say_progress(size_t done, size_t total) {
     printf("progress %zu %zu\n", done, total);
 }
 
-/* The key as printable text, cut off where it is long. */
+/* The key as printable text, truncated if long. */
 static void describe_key(shale_bytes key, char text[TEXT_SIZE]) {
     const unsigned char *bytes = key.data;
     size_t used = 0;

@@ -1,4 +1,4 @@
-"""The calls into the cache, in one place."""
+"""All calls of the cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ CacheError = shale.Error
 
 
 class CacheClient:
-    """Bytes in, bytes out, as C and Swift store them."""
+    """Keys and values are bytes, as in C and Swift."""
 
     def __init__(self, directory: str, capacity: int) -> None:
         self._cache = shale.Cache(directory, capacity=capacity)
@@ -17,7 +17,7 @@ class CacheClient:
         return self._cache.get(key)
 
     def has_age(self, key: bytes) -> bool:
-        """Whether the entry, if it is there, will expire."""
+        """Whether the entry is present and has an age."""
         entry = self._cache.entry(key)
         return entry is not None and entry.expires != shale.NEVER
 

@@ -1,4 +1,4 @@
-"""The Python program: opens the cache, then does what it is told on stdin until that ends."""
+"""The Python program: opens the cache, then executes commands from stdin until it ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from demo.corpus import Corpus
 from steps import Steps
 from talk import say
 
-LIFETIME_SECONDS = 300  # never left behind, whatever happens to the orchestrator
+LIFETIME_SECONDS = 300  # ends this program even if the orchestrator hangs
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The steps that the orchestrator may ask for. Each says its result."""
+"""The steps that the orchestrator can request. Each reports its result."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Steps:
         self._cache = cache
 
     def follow(self) -> None:
-        """Reads from the beginning to a little beyond where the writer is, over and over, until all is written.
+        """Reads all entries up to READ_AHEAD beyond the writer's, again and again, until the writer has written all.
 
-        Between the reads it refreshes: gives entries a tag and an hour.
+        Between reads, refreshes entries: sets them again with a tag and an age of one hour.
         """
         total = len(self._corpus)
         waiting = self._with_role(Role.INVALIDATED, Role.REFRESHED)
@@ -47,7 +47,7 @@ class Steps:
         say_result(hits=hits, refreshed=refreshed)
 
     def compare(self, expected: str) -> None:
-        """Gets every entry; one letter for each role: p there without an age, a there with an age, g gone."""
+        """Gets every entry; one letter for each role: p present without an age, a present with an age, m missing."""
         total = len(self._corpus)
         nanoseconds = array("Q")
         get = self._cache.get
@@ -63,7 +63,7 @@ class Steps:
         say_measured(nanoseconds)
 
     def rewrite(self, part: int, parts: int) -> None:
-        """Sets those plain entries again whose number leaves `part` when divided by `parts`."""
+        """Sets the plain entries again whose number modulo `parts` is `part`."""
         nanoseconds = array("Q")
         for index in range(part, len(self._corpus), parts):
             if self._corpus.roles[index] != Role.PLAIN:
@@ -78,7 +78,7 @@ class Steps:
         say_measured(nanoseconds)
 
     def age(self, seconds: float) -> None:
-        """Gives the entries of the short-lived section that age."""
+        """Sets the entries of the short-lived section again with this age."""
         indices = self._with_role(Role.SHORT_LIVED)
         for index in indices:
             self._set_aged(index, seconds)
@@ -95,7 +95,7 @@ class Steps:
             say_difference(key, f"set: {error}")
 
     def _read_along(self, index: int) -> bool:
-        """Whether the entry is there. It must be if the board counted it before the get."""
+        """Whether get finds the entry. It must if the board counted it before the call."""
         key = self._corpus.keys[index]
         completed = self._board.completed
         try:
@@ -112,14 +112,14 @@ class Steps:
 
     def _check(self, index: int, expected: str, value: bytes | None) -> None:
         key = self._corpus.keys[index]
-        if expected == "g":
+        if expected == "m":
             if value is not None:
-                say_difference(key, "should be gone, but get finds it")
+                say_difference(key, "should be missing, but get finds it")
         elif value is None:
-            say_difference(key, "should be there, but get finds nothing")
+            say_difference(key, "should be present, but get finds nothing")
         else:
             self._check_bytes(index, value)
-            if self._corpus.roles[index] != Role.PLAIN:  # spares the others a second, slower call
+            if self._corpus.roles[index] != Role.PLAIN:  # saves a second, slower call for the other entries
                 self._check_age(key, expected)
 
     def _check_age(self, key: bytes, expected: str) -> None:
@@ -139,4 +139,4 @@ def difference(value: bytes, wanted: bytes) -> str:
     if len(value) != len(wanted):
         return f"{len(value)} bytes, but the source has {len(wanted)}"
     at = next(at for at in range(len(wanted)) if value[at] != wanted[at])
-    return f"the bytes differ from the source from byte {at} on"
+    return f"the first byte that differs from the source is byte {at}"

@@ -1,4 +1,4 @@
-"""What this program says to the orchestrator, line by line. demo/worker.py lists the lines."""
+"""The lines that this program sends to the orchestrator; demo/worker.py lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def say(kind: str, text: str) -> None:
 
 
 def say_progress(done: int, total: int) -> None:
-    """At most ten times a second; cheap enough to be called for every entry."""
+    """Sends at most ten lines a second; cheap enough to be called for every entry."""
     global _last_progress
     if done % PROGRESS_STEP == 0 and time.monotonic() - _last_progress > PROGRESS_SECONDS:
         _last_progress = time.monotonic()
@@ -27,7 +27,7 @@ def say_progress(done: int, total: int) -> None:
 
 
 def say_difference(key: bytes, what: str) -> None:
-    """The cache did not do what it promises for this key. After the first ten, keys are not named any more."""
+    """Reports a wrong result of the cache for this key. Only the first ten keys are named."""
     global _differences
     _differences += 1
     if _differences <= NAMED_DIFFERENCES:
@@ -48,5 +48,5 @@ def say_measured(nanoseconds: array) -> None:
 
 
 def percentile(ordered: list[int], share: float) -> int:
-    """The sample that `share` (0 to 1) of all are not above; 0 without samples."""
+    """The percentile of `share` (0 to 1); 0 without samples."""
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0

@@ -1,8 +1,7 @@
-"""The board: a small mapped file that says how many entries the writer has completed.
+"""The board: a small mapped file with the number of entries that the writer has completed.
 
-The writer counts an entry when its set has returned; the file outlives the
-writer. A reader that looks at the board first, and then asks for an entry
-below the count, must find it, whether or not the writer was killed since.
+The writer counts an entry after its set has returned; the file outlives the writer. A reader that loads the count and
+then gets an entry below it must find that entry, even if the writer has been killed in the meantime.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds the C and the Swift program, and says how each program is started."""
+"""Builds the C and the Swift program; has the command of each program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ C_FLAGS = ["-std=c11", "-D_POSIX_C_SOURCE=200809L", "-O2", "-Wall", "-Wextra", "
 
 @dataclass
 class Places:
-    """What every program gets on its command line."""
+    """The arguments of every program."""
 
     corpus: Path
     board: Path
@@ -75,7 +75,7 @@ def build_swift() -> None:
 
 
 def quietly(command: list[str]) -> None:
-    """Runs a compiler; what it says is printed only where it fails."""
+    """Runs a compiler; prints its output only if it fails."""
     try:
         subprocess.run(
             command,

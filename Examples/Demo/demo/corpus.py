@@ -1,7 +1,6 @@
-"""The corpus: every input of the demonstration in one file.
+"""The corpus: all inputs of the demonstration in one file.
 
-All three programs map this file and compare what the cache returns with it,
-so there is one source of truth. Integers are little-endian.
+All three programs map this file and compare the cache's results with it. Integers are little-endian.
 
     file:   "SHALEDM1", u64 count, then the entries
     entry:  u32 key size, u16 tag size, u16 role, u64 value size,
@@ -23,12 +22,12 @@ _ENTRY = struct.Struct("<IHHQ")
 
 
 class Role(enum.IntEnum):
-    """What happens to an entry after it was filled in."""
+    """What happens to an entry after filling."""
 
     PLAIN = 0  # nothing
-    REFRESHED = 1  # Python gives it a tag and an hour; it stays
-    INVALIDATED = 2  # Python gives it a tag and an hour; Swift invalidates the tag
-    SHORT_LIVED = 3  # Python gives it a second; it expires
+    REFRESHED = 1  # Python sets it again with a tag and an age of one hour; it stays
+    INVALIDATED = 2  # Python does the same; Swift invalidates the tag
+    SHORT_LIVED = 3  # Python sets it again with an age of one second; it expires
 
 
 class Entry(NamedTuple):
@@ -55,7 +54,7 @@ def write_corpus(path: Path, entries: Iterable[Entry]) -> None:
 
 
 class Corpus:
-    """The mapped file. Keys, tags and roles are lists; a value is cut out when asked for."""
+    """The mapped file. Keys, tags and roles are lists; values are read on demand."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The three programs together: starts them, gives each a command, waits for all, within a time limit."""
+"""Starts the three programs, sends commands to them, and waits for their results with a time limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_SECONDS = 60.0
 
 
 class Failure(Exception):
-    """The demonstration failed. Its text is for a person, and names the keys."""
+    """The demonstration failed. The message names the keys."""
 
 
 class Crew:
@@ -25,14 +25,14 @@ class Crew:
         self._differences: list[str] = []
 
     def start(self, names: Iterable[str]) -> None:
-        """Starts the programs at the same moment and waits until each has opened the cache."""
+        """Starts the programs concurrently and waits until each has opened the cache."""
         started = [self._launch(name) for name in names]
         self._wait(lambda: all(worker.open_ns is not None for worker in started), "to open the cache")
 
     def together(
         self, commands: dict[str, str], tick: Callable[[], None] | None = None, tick_seconds: float = 0.05
     ) -> dict[str, dict[str, int]]:
-        """Sends each program its command; their results, when all have answered. `tick` runs meanwhile."""
+        """Sends each program its command and returns all results. Calls `tick` while waiting."""
         for name, command in commands.items():
             self.workers[name].send(command)
         self._wait(
@@ -49,12 +49,12 @@ class Crew:
         return results
 
     def replace(self, name: str, command: str) -> None:
-        """kill -9, then the same program again, with the command as soon as it listens."""
+        """Kills a program with kill -9, starts it again, and sends it the command when it is ready."""
         self.workers.pop(name).kill()
         self._launch(name).send(command)
 
     def quit(self) -> None:
-        """Every program closes its cache and ends in order."""
+        """Lets every program close its cache and end."""
         while self.workers:
             name, worker = self.workers.popitem()
             status = worker.quit()
@@ -66,7 +66,7 @@ class Crew:
             self.workers.popitem()[1].kill()
 
     def fraction(self, names: Iterable[str]) -> float:
-        """How far the slowest of the named programs is."""
+        """The progress of the slowest of the named programs."""
         shares = [
             done / total if total else 0.0
             for done, total in (self.workers[name].progress for name in names if name in self.workers)

@@ -1,4 +1,4 @@
-"""Where the data comes from: this machine's package records and documentation.
+"""The source of the data: this machine's package records and documentation.
 
 A record's key is `name version architecture`, its value the paragraph as it
 stands in the file. The same paragraph met again is skipped; another paragraph
@@ -23,7 +23,7 @@ APT_HELPER = Path("/usr/lib/apt/apt-helper")
 DOCUMENTS = Path("/usr/share/doc")
 
 MAX_DOCUMENTS = 20_000
-MAX_DOCUMENT_BYTES = 256 << 20  # all of them: half of the cache at most, so nothing is evicted
+MAX_DOCUMENT_BYTES = 256 << 20  # in total; at most half of the cache, so that no entry is evicted
 HELPER_SECONDS = 30
 UPDATE_SECONDS = 60
 
@@ -33,14 +33,14 @@ _FIELD = re.compile(rb"^(Package|Version|Architecture|Section): *(.*)$", re.MULT
 
 @dataclass
 class Inputs:
-    """Everything that was read, in memory, before it goes into the corpus."""
+    """All data read, in memory, before it is written to the corpus."""
 
     values: dict[bytes, bytes] = field(default_factory=dict)
-    sections: dict[bytes, bytes] = field(default_factory=dict)  # of the records
+    sections: dict[bytes, bytes] = field(default_factory=dict)  # of package records
     records: int = 0
     documents: int = 0
-    repeated: int = 0  # the same paragraph again: skipped
-    renamed: int = 0  # another paragraph under a known key: suffixed
+    repeated: int = 0  # identical paragraphs, skipped
+    renamed: int = 0  # different paragraphs with the same key, which gets a suffix
     unreadable: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ def package_files() -> list[Path]:
 
 
 def update_lists() -> str | None:
-    """Fetches the lists; what went wrong, or None. The demonstration goes on either way."""
+    """Fetches the lists; returns an error message or None. The demonstration continues in either case."""
     try:
         subprocess.run(
             ["apt-get", "update", "-qq"],
@@ -148,7 +148,7 @@ def read_documents(top: Path, inputs: Inputs) -> None:
 
 
 def files_below(top: Path) -> Iterator[bytes]:
-    """Regular files in sorted order; links are left out. Paths are bytes, whatever their encoding."""
+    """Regular files in sorted order, without links. Paths are bytes of any encoding."""
     for folder, folders, names in os.walk(os.fsencode(top)):
         folders.sort()
         for name in sorted(names):

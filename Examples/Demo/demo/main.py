@@ -1,4 +1,4 @@
-"""The command line, and the order of the whole: build, prepare, run, print, clean up."""
+"""The command line: build, prepare, run, print, clean up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEFAULT_CAPACITY = 1 << 30
 
 def main() -> int:
     options = parse()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children and files are cleaned up
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # cleans up children and files
     try:
         return build_and_demonstrate(options)
     except KeyboardInterrupt:
@@ -94,7 +94,7 @@ def read_corpus(path: Path, screen: Screen, update: bool) -> Prepared:
 
 
 def run_story(work: Path, prepared: Prepared, screen: Screen, capacity: int) -> Figures | None:
-    """The figures, or None after a failure, which is printed."""
+    """Returns the figures; prints a failure and returns None."""
     places = Places(prepared.path, work / "board", work / "cache", capacity)
     create_board(places.board)
     crew = Crew(programs(sys.executable, places), environment(), work)

@@ -1,4 +1,4 @@
-"""Turns the inputs into the corpus: gives every entry its tag and its role, and mixes them.
+"""Turns the inputs into the corpus: assigns tags and roles to the entries, and shuffles them.
 
 The order is random, from a fixed seed: records and documents, small and large,
 come mixed, and any stretch of the corpus is a fair sample of the whole.
@@ -25,8 +25,8 @@ class Prepared:
     inputs: Inputs
     count: int
     raw_bytes: int
-    sections: dict[Role, bytes]  # the section that plays each role
-    members: Counter  # entries of each role
+    sections: dict[Role, bytes]  # the section with each role
+    members: Counter  # number of entries with each role
 
     def tag(self, role: Role) -> str:
         return section_tag(self.sections[role]).decode()
@@ -41,7 +41,7 @@ def prepare(path: Path, update: bool, show: Callable[[str], None]) -> Prepared:
     entries = [make_entry(key, inputs, roles) for key in keys]
     show(f"writing {path.name}")
     write_corpus(path, entries)
-    inputs.values.clear()  # from here on the corpus has them
+    inputs.values.clear()  # they are now in the corpus
     return Prepared(
         path=path,
         inputs=inputs,
@@ -64,7 +64,7 @@ def section_tag(section: bytes) -> bytes:
 
 
 def choose_sections(sizes: Counter) -> dict[Role, bytes]:
-    """The preferred sections; on a machine without one of them, the largest of the others."""
+    """The preferred sections; replaces missing ones by the largest of the others."""
     chosen = {role: section for section, role in PREFERRED.items() if section in sizes}
     others = [
         section

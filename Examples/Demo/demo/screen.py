@@ -1,4 +1,4 @@
-"""What a person sees while it works: one live line a phase on a terminal, plain lines elsewhere."""
+"""The progress display: on a terminal one live line for each phase, otherwise plain lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What happens, in order. README.md tells it in words.
+"""The steps of the demonstration, in order; README.md describes them.
 
-A comparison is told what to expect of each role, one letter for each of
-Role's four: p there without an age, a there with an age, g gone.
+The expected results of a comparison are four letters, one for each Role: p present without an age, a present with an
+age, m missing.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from .screen import Screen
 Result = dict[str, int]
 
 LANGUAGES = ("C", "Python", "Swift")
-KILLS = 20  # evenly over the entries
+KILLS = 20  # spread evenly over the entries
 SHORT_AGE_SECONDS = 1.0
-MARGIN_SECONDS = 0.05  # ages are wall-clock time, sleeping is not
+MARGIN_SECONDS = 0.05  # ages use the wall clock, sleep the monotonic one
 KILL_TICK_SECONDS = 0.001
 
 AFTER_FILL = "paap"
-AFTER_INVALIDATION = "pagp"
-AFTER_EXPIRY = "pagg"
+AFTER_INVALIDATION = "pamp"
+AFTER_EXPIRY = "pamm"
 AFTER_REFILL = "papp"
 
 
 @dataclass
 class Figures:
-    """What the table shows."""
+    """The figures of the table."""
 
     kills: int = 0
     gets: dict[str, Result] = field(default_factory=dict)
     sets: dict[str, Result] = field(default_factory=dict)
-    set_many: Result = field(default_factory=dict)  # C, 64 keys a call
+    set_many: Result = field(default_factory=dict)  # C, 64 keys per call
     get_many: Result = field(default_factory=dict)
     reopen_ns: dict[str, int] = field(default_factory=dict)
     stats: Result = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Story:
         return self.figures
 
     def fill(self) -> None:
-        """C writes everything and is killed again and again; Python reads along and refreshes; Swift reads along."""
+        """C writes everything and is killed repeatedly; Python reads and refreshes entries; Swift reads."""
         self._screen.phase("fill")
         self._crew.start(LANGUAGES)
         total = self._prepared.count
@@ -86,45 +86,47 @@ class Story:
 
         results = self._crew.together({"C": "fill", "Python": "follow", "Swift": "follow"}, tick, KILL_TICK_SECONDS)
         if self.figures.kills == 0:
-            raise Failure("C had written everything before it could be killed; run it again")
+            raise Failure("C wrote everything before it was killed; run the demonstration again")
         self.expect(
             "entries that Python refreshed",
             results["Python"]["refreshed"],
             self.members(Role.REFRESHED, Role.INVALIDATED),
         )
-        self._screen.done(f"{total:,} entries by C, killed {self.figures.kills} times with kill -9 on the way")
+        self._screen.done(f"{total:,} entries by C, killed {self.figures.kills} times with kill -9")
         self._screen.note(
-            f"read and compared meanwhile: {results['Python']['hits']:,} by Python, "
+            f"read and compared at the same time: {results['Python']['hits']:,} by Python, "
             f"{results['Swift']['hits']:,} by Swift"
         )
 
     def invalidate(self) -> None:
-        """Swift invalidates one tag; the handles that C and Python have open see it at once."""
+        """Swift invalidates one tag; C and Python, with open handles, see it at once."""
         tag = self._prepared.tag(Role.INVALIDATED)
         self._screen.phase("invalidate")
         self._crew.together({"Swift": f"invalidate {tag}"})
         self.compared_by_all(AFTER_INVALIDATION)
-        self._screen.done(f"{tag}: {self.members(Role.INVALIDATED):,} entries gone for all three, the rest is there")
+        self._screen.done(
+            f"{tag}: {self.members(Role.INVALIDATED):,} entries missing for all three, the others present"
+        )
 
     def expire(self) -> None:
-        """Python gives one section a short age; when that has passed, it is gone for all three."""
+        """Python gives one section a short age; after that, its entries are missing for all three."""
         tag = self._prepared.tag(Role.SHORT_LIVED)
         self._screen.phase("expire")
         aged = self._crew.together({"Python": f"age {SHORT_AGE_SECONDS}"})["Python"]["aged"]
         self.expect("entries that Python gave a short age", aged, self.members(Role.SHORT_LIVED))
         time.sleep(SHORT_AGE_SECONDS + MARGIN_SECONDS)
         self.compared_by_all(AFTER_EXPIRY)
-        self._screen.done(f"{tag}: {aged:,} entries with an age of {SHORT_AGE_SECONDS:g} s gone for all three")
+        self._screen.done(f"{tag}: {aged:,} entries with an age of {SHORT_AGE_SECONDS:g} s missing for all three")
 
     def refill(self) -> None:
-        """C sets what it misses: exactly what was invalidated or has expired."""
+        """C sets the entries that it misses: exactly those that were invalidated or have expired."""
         self._screen.phase("refill")
         refilled = self._crew.together({"C": "refill"})["C"]["refilled"]
         self.expect("entries that C missed", refilled, self.members(Role.INVALIDATED, Role.SHORT_LIVED))
         self._screen.done(f"{refilled:,} entries were missed by C and set again")
 
     def rewrite(self) -> None:
-        """Each language alone sets a quarter of the plain entries again, to be measured; C the last one in batches."""
+        """Measures set: each language alone sets a quarter of the plain entries again; C the last one in batches."""
         self._screen.phase("rewrite")
         for part, name in enumerate(LANGUAGES):
             self.figures.sets[name] = self.alone(name, f"rewrite {part} 4", part / 4)
@@ -139,7 +141,7 @@ class Story:
         self._screen.done("all three have closed the cache")
 
     def reopen(self) -> None:
-        """New processes, one after the other: opens the cache, compares everything, closes it."""
+        """New processes, one after another, open the cache, compare everything, and close it."""
         self._screen.phase("reopen")
         for part, name in enumerate(LANGUAGES):
             self._crew.start([name])
@@ -189,5 +191,5 @@ class Story:
 
 
 def disk_bytes(directory: Path) -> int:
-    """What du says: blocks, not lengths, since the files are sparse."""
+    """Allocated blocks, like du, since the files are sparse."""
     return sum(path.stat().st_blocks * 512 for path in [directory, *directory.rglob("*")])

@@ -1,4 +1,4 @@
-"""The table at the end."""
+"""The final table."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def row(label: str, *cells: str) -> None:
 
 
 def rate(result: Result) -> str:
-    """Calls a second of the time spent in calls: the comparing between them does not count."""
+    """Calls per second of the time spent in calls, without the comparisons between them."""
     return f"{result['calls'] * 1e9 / result['total_ns']:,.0f}"
 
 

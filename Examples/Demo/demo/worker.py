@@ -1,9 +1,9 @@
-"""One child program. Commands go in as lines on its stdin, answers come out as lines on its stdout:
+"""A child program. It reads commands from stdin, one per line, and answers with lines on stdout:
 
 ready {"open_ns": ...}     once, after it has opened the cache
-progress DONE TOTAL        now and then
-difference TEXT            the cache did not do what it promises; TEXT begins with the key
-result {...}               the command is finished
+progress DONE TOTAL        at most ten times a second
+difference TEXT            the cache gave a wrong result; TEXT begins with the key
+result {...}               the command has finished
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Worker:
         self.open_ns: int | None = None
         self.result: dict[str, int] | None = None
         self.progress = (0, 0)
-        self._differences = differences  # shared by all the workers
+        self._differences = differences  # shared by all workers
         self._log = log
         self._text = b""
         with log.open("ab") as errors:
@@ -45,7 +45,7 @@ class Worker:
         self._input.write(command.encode() + b"\n")
 
     def receive(self) -> bool:
-        """Takes in what the child has written; False when it has ended."""
+        """Reads the child's output; returns False if it has ended."""
         chunk = self._output.read(1 << 16)
         if chunk is None:
             return True
@@ -69,7 +69,7 @@ class Worker:
             self._note(f"unexpected output: {line}")
 
     def _note(self, difference: str) -> None:
-        """Once, also where several steps meet it."""
+        """Reports each difference once, even if several steps find it."""
         text = f"{self.name}: {difference}"
         if text not in self._differences:
             self._differences.append(text)
@@ -81,7 +81,7 @@ class Worker:
         self._release()
 
     def quit(self) -> int:
-        """Lets the child close its cache and end; its exit status."""
+        """Lets the child close its cache and end; returns its exit status."""
         self._input.close()
         try:
             return self._process.wait(QUIT_SECONDS)
@@ -92,7 +92,7 @@ class Worker:
             self._release()
 
     def end_in_words(self) -> str:
-        """Why the child is no longer there, for a message."""
+        """The reason for the child's end, for a message."""
         status = self._process.wait(QUIT_SECONDS)
         how = f"signal {-status}" if status < 0 else f"status {status}"
         tail = self._log.read_text(errors="replace").strip().splitlines()[-5:]

@@ -9,12 +9,12 @@ import NIOPosix
 import ShaleCore
 import ShaleHTTP
 
-/// A reverse proxy that is nothing but `HTTPCache` between a server and its clients, for tests:
+/// A reverse proxy whose only component is an `HTTPCache`, for tests:
 ///
 ///     CacheProxy http://127.0.0.1:8000 8080
 ///
-/// It listens on the loopback interface. Its cache is shared and in memory, and serves stale responses for a minute where the origin
-/// cannot be reached; where nothing may be served, it answers 504.
+/// It listens on the loopback interface. Its cache is shared and in memory, and serves stale responses for a minute
+/// while the origin cannot be reached. It answers 504 if it cannot serve a response.
 @main
 struct CacheProxy {
     static func main() async throws {
@@ -25,13 +25,15 @@ struct CacheProxy {
         }
         var policy = HTTPCachePolicy(.shared)
         policy.staleIfUnreachable = .seconds(60)
+        // The suite expects it.
+        policy.storesSetCookie = true
         var configuration = HTTPClient.Configuration()
         configuration.redirectConfiguration = .disallow
         let cache = HTTPCache(
             store: try Store(at: nil, options: .init(capacity: 256 << 20)),
             transport: HTTPClient(configuration: configuration), policy: policy)
         let proxy = Proxy(origin: arguments[1], cache: cache)
-        // Without a framework above it, which would write a Date of its own.
+        // Without a framework, which would add its own Date.
         let server = Server(
             childChannelSetup: HTTP1Channel { request, writer, _ in try await proxy.answer(request, writer) },
             configuration: .init(address: .hostname("127.0.0.1", port: port)),
@@ -46,7 +48,7 @@ private struct Proxy: Sendable {
 
     func answer(_ request: Request, _ writer: consuming ResponseWriter) async throws {
         var outgoing = HTTPClientRequest(url: origin + request.uri.string)
-        // SwiftNIO's name for it.
+        // SwiftNIO's name of the method.
         outgoing.method = request.method.rawValue == "MSEARCH" ? .RAW(value: "M-SEARCH") : .init(request.method)
         for field in request.headers where field.name != .contentLength && !Self.ofTheConnection.contains(field.name) {
             outgoing.headers.add(name: field.name.rawName, value: field.value)
@@ -70,7 +72,7 @@ private struct Proxy: Sendable {
         try await parts.finish(nil)
     }
 
-    /// Which the server and the client make themselves.
+    /// Fields that the server and the client set themselves.
     private static let ofTheConnection: [HTTPField.Name] = [
         .connection, .transferEncoding, .upgrade, .init("Keep-Alive")!,
     ]

@@ -3,8 +3,8 @@ import Testing
 
 @testable import ShaleHTTP
 
-/// The policy by tables: nothing is sent or stored here.
-@Suite("What may be stored, what is fresh")
+/// Tables of inputs and results; nothing is sent or stored.
+@Suite("The policy: storing, freshness, validation")
 struct PolicyTests {
     private static let now: Int64 = 784_111_777_000
     private static let shared = HTTPCachePolicy(.shared), own = HTTPCachePolicy(.private)
@@ -19,6 +19,10 @@ struct PolicyTests {
             receivedAt: receivedAt)
     }
 
+    private static func list(_ member: String, _ count: Int) -> String {
+        Array(repeating: member, count: count).joined(separator: ", ")
+    }
+
     // MARK: Storing
 
     struct Storing: Sendable {
@@ -30,7 +34,7 @@ struct PolicyTests {
     }
 
     @Test(
-        "what may be stored, by a shared cache and by one's own",
+        "responses that a shared and a private cache may store",
         arguments: [
             Storing(response: ["Cache-Control": "max-age=1"], shared: true, own: true),
             Storing(response: ["Expires": "0"], shared: true, own: true),
@@ -54,6 +58,46 @@ struct PolicyTests {
             Storing(
                 response: ["Cache-Control": "max-age=1", "Connection": "vary", "Vary": "a"], shared: false, own: false),
             Storing(response: ["Cache-Control": "max-age=1, no-cache=\"expires\""], shared: false, own: false),
+            // What cannot be parsed has its strictest meaning.
+            Storing(response: ["Cache-Control": "private=\"x, max-age=60"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "max-age=60, private=;"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "private; max-age=60"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "private=\"a b\", max-age=60"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "private=\"a\", private, max-age=60"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "private =\"a\", max-age=60"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "max-age=60; no-store"], shared: false, own: false),
+            Storing(response: ["Cache-Control": "no-store=\"x, max-age=60"], shared: false, own: false),
+            Storing(
+                response: ["Cache-Control": "max-age=1, no-store, must-understand;"], shared: false, own: false),
+            Storing(
+                response: ["Cache-Control": "max-age=1; public"], request: ["Authorization": "x"], shared: false,
+                own: true),
+            Storing(
+                response: ["Cache-Control": "s-maxage=x"], request: ["Authorization": "x"], shared: false, own: false),
+            Storing(response: ["Cache-Control": "max-age=1", "Vary": "a b"], shared: false, own: false),
+            Storing(response: ["Cache-Control": "max-age=1", "Vary": "\"a"], shared: false, own: false),
+            // Beyond the limits.
+            Storing(response: ["Cache-Control": list("max-age=1", 64)], shared: true, own: true),
+            Storing(response: ["Cache-Control": list("max-age=1", 65)], shared: false, own: false),
+            Storing(
+                response: ["Cache-Control": "private=\"\(list("a", 64))\", max-age=1"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "max-age=1", "Vary": list("a", 16)], shared: true, own: true),
+            Storing(response: ["Cache-Control": "max-age=1", "Vary": list("a", 17)], shared: false, own: false),
+            Storing(
+                response: HTTPHeaders([("Cache-Control", "max-age=1")] + (1..<256).map { ("a\($0)", "") }),
+                shared: true, own: true),
+            Storing(
+                response: HTTPHeaders([("Cache-Control", "max-age=1")] + (1...256).map { ("a\($0)", "") }),
+                shared: false, own: false),
+            Storing(
+                response: ["Cache-Control": "max-age=1", "a": String(repeating: "a", count: 32 << 10)], shared: false,
+                own: false),
+            // Set-Cookie.
+            Storing(response: ["Cache-Control": "max-age=1", "Set-Cookie": "a=1"], shared: false, own: true),
+            Storing(response: ["Cache-Control": "public, max-age=1", "Set-Cookie": "a"], shared: false, own: true),
+            Storing(
+                response: ["Cache-Control": "max-age=1, no-cache=\"set-cookie\"", "Set-Cookie": "a=1"], shared: true,
+                own: true),
             // Status codes.
             Storing(response: ["Cache-Control": "max-age=1"], status: 206, shared: false, own: false),
             Storing(response: ["Cache-Control": "max-age=1"], status: 304, shared: false, own: false),
@@ -89,36 +133,54 @@ struct PolicyTests {
         ])
     func storing(_ one: Storing) {
         let response = Self.response(one.response, one.status)
-        #expect(Self.shared.mayStore(response, to: one.request) == one.shared)
-        #expect(Self.own.mayStore(response, to: one.request) == one.own)
+        #expect(Self.shared.mayStore(response, to: RequestHead(one.request)) == one.shared)
+        #expect(Self.own.mayStore(response, to: RequestHead(one.request)) == one.own)
     }
 
-    @Test("fields of the connection, those it names, and those that directives name, are not stored; a Date is")
+    @Test("with storesSetCookie, a shared cache stores responses with Set-Cookie")
+    func cookies() {
+        var policy = Self.shared
+        policy.storesSetCookie = true
+        let response = Self.response(["Cache-Control": "max-age=1", "Set-Cookie": "a=1"])
+        #expect(policy.mayStore(response, to: RequestHead([:])))
+    }
+
+    @Test("fields of the connection, and those named by Connection or by directives, are not stored; a Date is added")
     func fields() {
         let headers: HTTPHeaders = [
             "A": "1", "B": "2", "C": "3", "D": "4", "Connection": "a, Keep-Alive", "Keep-Alive": "x", "TE": "x",
             "Upgrade": "x", "Transfer-Encoding": "chunked", "Proxy-Authenticate": "x", "Set-Cookie": "s=1",
             "Cache-Control": "no-cache=\"b\", private=\"C\"",
         ]
-        let shared = Self.shared.storedFields(headers, receivedAt: Self.now)
+        func stored(_ policy: HTTPCachePolicy, _ headers: HTTPHeaders) -> HTTPHeaders {
+            policy.storedFields(headers, CacheControl(headers), receivedAt: Self.now)
+        }
+        let shared = stored(Self.shared, headers)
         #expect(shared.map(\.name) == ["D", "Set-Cookie", "Cache-Control", "Date"])
         #expect(shared.first(name: "Date") == Self.date(0))
-        #expect(Self.own.storedFields(headers, receivedAt: Self.now).contains(name: "C"))
-        #expect(Self.own.storedFields(["Date": "x"], receivedAt: Self.now)["date"] == ["x"])
+        #expect(stored(Self.own, headers).contains(name: "C"))
+        #expect(stored(Self.own, ["Date": "x"])["date"] == ["x"])
     }
 
-    @Test("which requests a cache has a part in")
+    @Test("requests that the cache handles")
     func requests() {
-        for method in [HTTPMethod.GET, .HEAD] { #expect(Self.shared.concerns(method, [:])) }
-        for method in [HTTPMethod.POST, .PUT, .OPTIONS, .DELETE] { #expect(!Self.shared.concerns(method, [:])) }
-        for name in ["Range", "If-Range", "If-Match", "If-Unmodified-Since"] {
-            #expect(!Self.shared.concerns(.GET, [name: "x"]))
+        for method in [HTTPMethod.GET, .HEAD] { #expect(Self.shared.concerns(method, RequestHead([:]))) }
+        for method in [HTTPMethod.POST, .PUT, .OPTIONS, .DELETE] {
+            #expect(!Self.shared.concerns(method, RequestHead([:])))
         }
-        #expect(!Self.shared.concerns(.GET, ["Cache-Control": "no-store"]))
-        #expect(Self.shared.concerns(.GET, ["If-None-Match": "x", "If-Modified-Since": "x", "Authorization": "x"]))
+        for name in ["Range", "If-Range", "If-Match", "If-Unmodified-Since"] {
+            #expect(!Self.shared.concerns(.GET, RequestHead([name: "x"])))
+        }
+        #expect(!Self.shared.concerns(.GET, RequestHead(["Cache-Control": "no-store"])))
+        let headers: HTTPHeaders = ["If-None-Match": "x", "If-Modified-Since": "x", "Authorization": "x"]
+        #expect(Self.shared.concerns(.GET, RequestHead(headers)))
+        let many = HTTPHeaders((1...257).map { ("a\($0)", "") })
+        #expect(!Self.shared.concerns(.GET, RequestHead(many)))
+        #expect(!Self.shared.concerns(.GET, RequestHead(["a": String(repeating: "a", count: 32 << 10)])))
+        #expect(!Self.shared.concerns(.GET, RequestHead(["Cache-Control": Self.list("a", 65)])))
     }
 
-    @Test("what changes a URL: a response without error to a method that is not known as safe")
+    @Test("a response without error to a method not known as safe invalidates its URL")
     func invalidation() {
         for method in [HTTPMethod.POST, .PUT, .DELETE, .PATCH, .RAW(value: "M-SEARCH")] {
             for (code, invalidates) in [
@@ -135,7 +197,7 @@ struct PolicyTests {
     // MARK: Freshness
 
     @Test(
-        "for how many seconds a response is fresh, to a shared cache and to one's own",
+        "freshness lifetimes in seconds, in a shared and in a private cache",
         arguments: [
             (["Cache-Control": "max-age=60"], 60, 60), (["Cache-Control": "s-maxage=9, max-age=60"], 9, 60),
             (["Cache-Control": "s-maxage=60, max-age=9"], 60, 9),
@@ -151,7 +213,7 @@ struct PolicyTests {
         #expect(Self.own.freshness(of: Self.response(headers)) == own * 1000)
     }
 
-    @Test("heuristics: by status, as the policy says, and never from nonsense")
+    @Test("heuristic freshness depends on the status and the policy; invalid fractions give none")
     func heuristics() {
         func freshness(
             _ status: Int, _ headers: HTTPHeaders = [:], _ fraction: Double = 0.1, _ longest: Duration = .seconds(99)
@@ -172,7 +234,7 @@ struct PolicyTests {
     }
 
     @Test(
-        "ages in seconds, ten seconds after it came",
+        "ages in seconds, ten seconds after the response was received",
         arguments: [
             ([:], 0, 10), (["Age": "30"], 0, 40), (["Age": "30"], 5, 45), (["Date": date(-60)], 0, 70),
             (["Date": date(-60), "Age": "30"], 0, 70), (["Date": date(-60), "Age": "90"], 0, 100),
@@ -183,7 +245,7 @@ struct PolicyTests {
     func ages(_ headers: HTTPHeaders, _ delay: Int64, _ age: Int64) {
         let response = Self.response(headers, requestedAt: Self.now - delay * 1000)
         #expect(response.age(at: Self.now + 10_000) == age * 1000)
-        // A clock that was put back.
+        // The clock was set back.
         #expect(response.age(at: Self.now - 10_000) == (age - 10) * 1000)
     }
 
@@ -193,69 +255,77 @@ struct PolicyTests {
         let response: String
         var request = ""
         let age: Int64
-        let verdict: HTTPCachePolicy.Verdict
-        /// Where one's own cache says something else.
-        var own: HTTPCachePolicy.Verdict?
+        let result: HTTPCachePolicy.Evaluation
+        /// The result of a private cache, if it differs.
+        var own: HTTPCachePolicy.Evaluation?
     }
 
     @Test(
-        "what is used, and what is validated",
+        "stored responses are used or validated",
         arguments: [
-            Using(response: "max-age=10", age: 9, verdict: .use),
-            Using(response: "max-age=10", age: 10, verdict: .validate),
-            Using(response: "max-age=0", age: 0, verdict: .validate),
-            Using(response: "max-age=10, no-cache", age: 0, verdict: .validate),
-            Using(response: "max-age=10, no-cache=\"a\"", age: 0, verdict: .use),
-            Using(response: "max-age=10, must-revalidate", age: 0, verdict: .use),
+            Using(response: "max-age=10", age: 9, result: .use),
+            Using(response: "max-age=10", age: 10, result: .validate),
+            Using(response: "max-age=0", age: 0, result: .validate),
+            Using(response: "max-age=10, no-cache", age: 0, result: .validate),
+            Using(response: "max-age=10, no-cache=\"a\"", age: 0, result: .use),
+            Using(response: "max-age=10, must-revalidate", age: 0, result: .use),
+            Using(response: "no-cache=\"x, max-age=10", age: 0, result: .validate),
+            Using(response: "no-cache=, max-age=10", age: 0, result: .validate),
+            Using(response: "max-age=10; a", age: 0, result: .validate),
+            Using(response: "a=\"b, max-age=10", age: 0, result: .validate),
+            Using(response: "max-age=10, a=\"b", age: 9, result: .use),
+            Using(response: "max-age=10, max-age=x", age: 0, result: .validate),
             // The request's directives.
-            Using(response: "max-age=10", request: "no-cache", age: 0, verdict: .validate),
-            Using(response: "max-age=10", request: "max-age=0", age: 0, verdict: .validate),
-            Using(response: "max-age=10", request: "max-age=5", age: 5, verdict: .use),
-            Using(response: "max-age=10", request: "max-age=5", age: 6, verdict: .validate),
-            Using(response: "max-age=10", request: "max-age=x", age: 1, verdict: .validate),
-            Using(response: "max-age=10", request: "min-fresh=5", age: 5, verdict: .use),
-            Using(response: "max-age=10", request: "min-fresh=5", age: 6, verdict: .validate),
-            Using(response: "max-age=10", request: "max-stale=5", age: 15, verdict: .use),
-            Using(response: "max-age=10", request: "max-stale=5", age: 16, verdict: .validate),
-            Using(response: "max-age=10", request: "max-stale", age: 99_999, verdict: .use),
-            Using(response: "max-age=10, must-revalidate", request: "max-stale", age: 11, verdict: .validate),
+            Using(response: "max-age=10", request: "no-cache", age: 0, result: .validate),
+            Using(response: "max-age=10", request: "max-age=0", age: 0, result: .validate),
+            Using(response: "max-age=10", request: "max-age=5", age: 5, result: .use),
+            Using(response: "max-age=10", request: "max-age=5", age: 6, result: .validate),
+            Using(response: "max-age=10", request: "max-age=x", age: 1, result: .validate),
+            Using(response: "max-age=10", request: "min-fresh=5", age: 5, result: .use),
+            Using(response: "max-age=10", request: "min-fresh=5", age: 6, result: .validate),
+            Using(response: "max-age=10", request: "min-fresh=x", age: 0, result: .validate),
+            Using(response: "max-age=10", request: "max-stale=x", age: 11, result: .validate),
+            Using(response: "max-age=10", request: "max-stale=5", age: 15, result: .use),
+            Using(response: "max-age=10", request: "max-stale=5", age: 16, result: .validate),
+            Using(response: "max-age=10", request: "max-stale", age: 99_999, result: .use),
+            Using(response: "max-age=10, must-revalidate", request: "max-stale", age: 11, result: .validate),
             Using(
-                response: "max-age=10, proxy-revalidate", request: "max-stale", age: 11, verdict: .validate, own: .use),
+                response: "max-age=10, proxy-revalidate", request: "max-stale", age: 11, result: .validate, own: .use),
             Using(
-                response: "max-age=10, s-maxage=10", request: "max-stale", age: 11, verdict: .validate, own: .use),
-            Using(response: "max-age=10", request: "max-age=20, max-stale", age: 15, verdict: .use),
-            Using(response: "max-age=10", request: "max-age=12, max-stale", age: 15, verdict: .validate),
+                response: "max-age=10, s-maxage=10", request: "max-stale", age: 11, result: .validate, own: .use),
+            Using(response: "max-age=10", request: "max-age=20, max-stale", age: 15, result: .use),
+            Using(response: "max-age=10", request: "max-age=12, max-stale", age: 15, result: .validate),
             // RFC 5861.
-            Using(response: "max-age=10, stale-while-revalidate=5", age: 9, verdict: .use),
-            Using(response: "max-age=10, stale-while-revalidate=5", age: 15, verdict: .useAndValidate),
-            Using(response: "max-age=10, stale-while-revalidate=5", age: 16, verdict: .validate),
-            Using(response: "max-age=10, stale-while-revalidate=x", age: 10, verdict: .validate),
-            Using(response: "max-age=10, stale-while-revalidate=5", request: "max-age=20", age: 15, verdict: .validate),
-            Using(response: "max-age=10, stale-while-revalidate=5, must-revalidate", age: 11, verdict: .validate),
+            Using(response: "max-age=10, stale-while-revalidate=5", age: 9, result: .use),
+            Using(response: "max-age=10, stale-while-revalidate=5", age: 15, result: .useAndValidate),
+            Using(response: "max-age=10, stale-while-revalidate=5", age: 16, result: .validate),
+            Using(response: "max-age=10, stale-while-revalidate=x", age: 10, result: .validate),
+            Using(response: "max-age=10, stale-while-revalidate=5", request: "max-age=20", age: 15, result: .validate),
+            Using(response: "max-age=10, stale-while-revalidate=5, must-revalidate", age: 11, result: .validate),
             Using(
-                response: "max-age=10, stale-while-revalidate=5, proxy-revalidate", age: 11, verdict: .validate,
+                response: "max-age=10, stale-while-revalidate=5, proxy-revalidate", age: 11, result: .validate,
                 own: .useAndValidate),
         ])
     func using(_ one: Using) {
         let response = Self.response(["Cache-Control": one.response]),
-            request: HTTPHeaders = ["Cache-Control": one.request]
+            request = RequestHead(["Cache-Control": one.request])
         let now = Self.now + one.age * 1000
-        #expect(Self.shared.verdict(on: response, for: request, at: now) == one.verdict)
-        #expect(Self.own.verdict(on: response, for: request, at: now) == one.own ?? one.verdict)
+        #expect(Self.shared.evaluate(response, for: request, at: now) == one.result)
+        #expect(Self.own.evaluate(response, for: request, at: now) == one.own ?? one.result)
     }
 
     struct Failing: Sendable {
         let response: String
         var request = ""
         let age: Int64
-        /// Whether it serves where the origin answers with an error, and where it cannot be reached.
+        /// Whether the response is served when the origin answers with an error, and when it cannot be reached.
         let error: Bool
         let unreachable: Bool
         var ownError: Bool?
     }
 
     @Test(
-        "what serves stale where the origin fails; the policy allows 100 s where it cannot be reached",
+        "stale responses served when the origin fails; the policy permits 100 s when it cannot be reached",
         arguments: [
             Failing(response: "max-age=10, stale-if-error=5", age: 15, error: true, unreachable: true),
             Failing(response: "max-age=10, stale-if-error=5", age: 16, error: false, unreachable: false),
@@ -283,7 +353,7 @@ struct PolicyTests {
         var policy = Self.shared
         policy.staleIfUnreachable = .seconds(100)
         let response = Self.response(["Cache-Control": one.response]),
-            request: HTTPHeaders = ["Cache-Control": one.request]
+            request = RequestHead(["Cache-Control": one.request])
         let now = Self.now + one.age * 1000
         #expect(policy.servesDespiteError(response, for: request, at: now, isUnreachable: false) == one.error)
         #expect(policy.servesDespiteError(response, for: request, at: now, isUnreachable: true) == one.unreachable)
@@ -293,7 +363,7 @@ struct PolicyTests {
 
     // MARK: Selecting and validating
 
-    @Test("Vary: names in any case and order; lines and space in a request's fields mean nothing; absent is not empty")
+    @Test("Vary: names in any case and order; lines and space in a request's fields are ignored; absent is not empty")
     func vary() throws {
         let vary = try #require(Vary(["Vary": "B, a", "vary": "A"]))
         #expect(vary.names == ["a", "b"])
@@ -304,7 +374,7 @@ struct PolicyTests {
         #expect(Vary([:])?.names == [])
     }
 
-    @Test("a request that validates has what identifies the response")
+    @Test("a validating request carries the response's validators")
     func validators() {
         let modified = Self.date(-60)
         let both = Self.response(["ETag": "W/\"a\"", "Last-Modified": modified]).validators
@@ -329,7 +399,7 @@ struct PolicyTests {
         #expect(!Self.response(headers, 404).isUnmodified(for: request))
     }
 
-    @Test("without Last-Modified the Date counts, without ETag no tag matches")
+    @Test("without Last-Modified the Date counts; without ETag no tag matches")
     func conditionsWithoutValidators() {
         let response = Self.response(["Date": Self.date(-60)])
         #expect(response.isUnmodified(for: ["If-Modified-Since": Self.date(-60)]))
@@ -337,7 +407,7 @@ struct PolicyTests {
         #expect(!response.isUnmodified(for: ["If-None-Match": "*"]))
     }
 
-    @Test("a 304 renews fields and age, not what describes the body")
+    @Test("a 304 updates the fields and the age, except for fields that describe the body")
     func updates() {
         let stored = Self.response(["A": "1", "B": "1", "Age": "50", "Content-Length": "9", "Content-Encoding": "gzip"])
         let later = Self.now + 60_000
@@ -349,7 +419,7 @@ struct PolicyTests {
         #expect(updated.age(at: later) == 0)
     }
 
-    @Test("a 304 with another tag, and a HEAD with other fields, are about something else")
+    @Test("a 304 with another tag, or a HEAD response with other fields, refers to another response")
     func others() {
         let stored = Self.response(["ETag": "\"a\"", "Last-Modified": "x", "Content-Length": "9"])
         #expect(stored.isValidated(by: [:]) && stored.isValidated(by: ["ETag": "\"a\""]))

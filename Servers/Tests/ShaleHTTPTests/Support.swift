@@ -15,7 +15,7 @@ final class TestClock: Sendable {
     func advance(seconds: Int64) { milliseconds.withLock { $0 += seconds * 1000 } }
 }
 
-/// A server without a network: answers each request with what the test says, and remembers it.
+/// A server without a network: answers each request as the test says, and records it.
 final class Origin: HTTPTransport {
     typealias Answer = @Sendable (HTTPClientRequest) async throws -> HTTPClientResponse
 
@@ -24,7 +24,7 @@ final class Origin: HTTPTransport {
 
     init(_ answer: @escaping Answer) { self.answer = Mutex(answer) }
 
-    /// Answers with these headers, and with the number of the request as body.
+    /// Answers with these headers and the number of the request as body.
     convenience init(status: HTTPResponseStatus = .ok, _ headers: HTTPHeaders) {
         self.init { _ in HTTPClientResponse(status: status, headers: headers) }
         answerWith(status: status, headers)
@@ -59,7 +59,7 @@ func text(_ body: String, status: HTTPResponseStatus = .ok, _ headers: HTTPHeade
     return HTTPClientResponse(status: status, headers: headers, body: .bytes(ByteBuffer(string: body)))
 }
 
-/// A cache with a store in memory, and what is asked of it.
+/// A cache, by default with a store in memory.
 struct Site: Sendable {
     static let url = "https://example.org/news"
 
@@ -95,7 +95,7 @@ struct Site: Sendable {
         String(buffer: try await response(headers, url: url).body.collect(upTo: 64 << 20))
     }
 
-    /// Ends when the condition holds; the suites' time limits end it otherwise.
+    /// Waits for the condition; the suite's time limit bounds it.
     func until(_ condition: @Sendable () async throws -> Bool) async throws {
         while !(try await condition()) { try await Task.sleep(for: .milliseconds(1)) }
     }

@@ -6,8 +6,8 @@ import ShaleHummingbird
 import Synchronization
 import Testing
 
-/// The cases of Hummingbird's own tests of its drivers, by their names there, with a clock in the place of waiting; then what is this
-/// driver's own.
+/// The cases of Hummingbird's own tests of its drivers, under the same names, with a clock instead of waiting; then
+/// tests specific to this driver.
 @Suite("Hummingbird's persisted values", .timeLimit(.minutes(5)))
 struct PersistTests {
     final class TestClock: Sendable {
@@ -27,7 +27,7 @@ struct PersistTests {
         return try Store(at: directory?.path, options: options)
     }
 
-    /// A site that puts, gets and deletes what is in the path.
+    /// A site that sets, gets and removes the value of the key in the path.
     private func site() throws -> (any ApplicationProtocol, ShalePersistDriver) {
         let router = Router(), persist = ShalePersistDriver(store: try store())
         router.put("/persist/:tag") { request, context in
@@ -64,7 +64,8 @@ struct PersistTests {
         return (Application(responder: router.buildResponder(), services: [persist]), persist)
     }
 
-    /// Sends requests, in their order; each is a method, a path, what is sent, and what comes: a body, or a status.
+    /// Sends requests in order: method, path, request body, and the expected response body or status. A number instead
+    /// of a path advances the clock by that many seconds.
     private func expect(_ steps: [(HTTPRequest.Method, String, String?, String)], then: () throws -> Void = {})
         async throws
     {
@@ -152,7 +153,7 @@ struct PersistTests {
         ])
     }
 
-    /// There is nothing to tidy: what has expired makes room by itself.
+    /// No tidying is needed: expired entries make room for new ones.
     @Test func testTidy() async throws {
         let persist = ShalePersistDriver(store: try store())
         let noise = (0..<20_000).map { _ in UInt8.random(in: 0 ... .max) }
@@ -164,12 +165,12 @@ struct PersistTests {
         }
     }
 
-    // MARK: This driver's own
+    // MARK: Specific to this driver
 
     @Test(
-        "without expires, a value keeps its time to the millisecond, however often it is set; an expired one has none")
+        "set without expires keeps the expiry time to the millisecond, however often; after expiry there is none")
     func keepsTime() async throws {
-        // This clock moves on while it is looked at.
+        // This clock advances with every third reading.
         let looks = Mutex(0), clock = clock
         var options = Store.Options(capacity: 4 << 20)
         options.now = {
@@ -199,9 +200,7 @@ struct PersistTests {
         #expect(try await persist.get(key: "b", as: Int.self) == 2)
     }
 
-    @Test(
-        "of many who create one key, one succeeds; through several drivers, and after a restart what was stored is there"
-    )
+    @Test("of concurrent creates of a key, through several drivers, one succeeds; values survive a restart")
     func shared() async throws {
         defer { try? FileManager.default.removeItem(at: directory) }
         do {

@@ -6,11 +6,11 @@ import ShaleObservability
 import Synchronization
 import Testing
 
-@Suite("What a monitor reports", .timeLimit(.minutes(5)))
+@Suite("CacheMonitor", .timeLimit(.minutes(5)))
 struct MonitorTests {
     struct Offline: Error {}
 
-    /// Keeps what is logged.
+    /// Records log messages.
     struct Log: LogHandler {
         final class Lines: Sendable {
             private let lines = Mutex<[String]>([])
@@ -41,7 +41,7 @@ struct MonitorTests {
         try metrics.expectCounter("shale_\(label)", [("cache", "c")] + more).totalValue
     }
 
-    @Test("counters have what was counted since it was made, once; gauges have the store's numbers")
+    @Test("counters report each event since the monitor was created once; gauges report the store's numbers")
     func numbers() async throws {
         let cache = try Cache<String, Int>.inMemory(capacity: 1 << 20)
         cache["before"] = 1
@@ -65,7 +65,7 @@ struct MonitorTests {
         #expect(try metrics.expectGauge("shale_store_bytes", [("cache", "c")]).lastValue ?? 0 > 0)
     }
 
-    @Test("loads are timed and failures logged while it runs; what is left is reported at its end")
+    @Test("loads are timed and failures logged while it runs; the last counts are reported at its end")
     func running() async throws {
         let coder = Coder<Int>(
             encode: { number in
@@ -74,7 +74,7 @@ struct MonitorTests {
             }, decode: { _ in throw Offline() })
         let cache = try Cache<String, Int>.inMemory(capacity: 1 << 20, memoryEntries: 0, coder: coder)
         let running = Task { await monitor(cache).run(every: .seconds(3600)) }
-        // Until it listens: a load's event is the first that it times.
+        // Waits until the monitor receives events: the timer then has a value.
         while (try? metrics.expectTimer("shale_load", [("cache", "c")]).values.isEmpty) != false {
             await #expect(throws: Offline.self) { try await cache.value(for: "failing") { throw Offline() } }
             await Task.yield()
@@ -90,7 +90,7 @@ struct MonitorTests {
         running.cancel()
         await running.value
         for start in [
-            "warning c failing: a load has failed: Offline()", "error c lost:", "warning c bad:", "debug c changed:",
+            "warning c failing: a load failed: Offline()", "error c lost:", "warning c bad:", "debug c changed:",
         ] {
             #expect(lines.all.contains { $0.hasPrefix(start) }, "\(start): \(lines.all)")
         }

@@ -1,7 +1,7 @@
-/* What a shard's lock is held for: in test builds (SHALE_FAULTS), each hold counts the table's slots that it looks at,
- * the records that it looks at, the bytes of the log that it reads and those that it appends. Slots and bytes are
- * counted by the address of every load, store, copy and hash, so no loop can be left out. The largest counts of each
- * call go to the table `shim_counts`, or to the file that SHALE_LOCK_COUNTS names, for all processes that map it. */
+/* Counts the work done while a shard's lock is held. In test builds (SHALE_FAULTS), each hold counts the slots and the
+ * records that it examines, the bytes of the log that it reads, and those that it appends. Slots and bytes are counted
+ * by the address of every load, store, copy and hash, so that no loop can be missed. The largest counts of each call go
+ * to the table `shim_counts`, or to the file named by SHALE_LOCK_COUNTS, for all processes that map it. */
 #ifndef SHALE_COUNTS_H
 #define SHALE_COUNTS_H
 
@@ -14,7 +14,7 @@ struct shim_hold {
     const void *lock; /* NULL: none is held, or counting is off */
     uintptr_t table, table_size, log, log_size, last_slot;
     uint64_t counts[SHIM_COUNTS];
-    const char *rest; /* what the rest of it counts as, if not as the call's */
+    const char *rest; /* name under which the rest is counted, if not the call */
 };
 /* The call that a thread runs, and the lock that it holds. */
 struct shim_section {
@@ -24,7 +24,7 @@ struct shim_section {
 
 extern _Thread_local struct shim_section shim_section_now
     __attribute__((tls_model(SHIM_TLS_MODEL), visibility("hidden")));
-/* Counts above which a hold of the call SHALE_LOCK_STOP stops the process, where it crosses them. */
+/* Limits that stop the process as soon as a hold of the call SHALE_LOCK_STOP exceeds one. */
 extern uint64_t shim_stop_above[SHIM_COUNTS] __attribute__((visibility("hidden")));
 void shim_stop(enum shim_count which);
 
@@ -41,7 +41,7 @@ static inline void shim_count_slots(const void *p, size_t n) {
     if (slot != hold->last_slot || n > 16) shim_count(SHIM_SLOTS, n > 16 ? n / 16 : 1);
     hold->last_slot = slot;
 }
-/* Bytes are read, wherever they are. */
+/* Counts bytes read, at any address. */
 static inline void shim_look(const void *p, size_t n) {
     struct shim_hold *hold = &shim_section_now.hold;
     if (!hold->lock) return;
@@ -51,14 +51,14 @@ static inline void shim_look(const void *p, size_t n) {
         shim_count_slots(p, n);
 }
 
-/* Begins a call of the interface; what it returns is for shim_leave. The name is a function's, up to a parenthesis. A
- * hold that is under way is one that never ends (Tests/Explore jumps out of calls), or that of the call around this one
- * (a test's hook makes it), and goes on afterwards. */
+/* Begins a call of the interface; returns a value for shim_leave. The name is a function's, up to a parenthesis. A hold
+ * already in progress either never ends (Tests/Explore jumps out of calls), or belongs to an enclosing call (if a
+ * test's hook makes this one) and continues afterwards. */
 struct shim_section shim_call(const void *name);
-/* The same for a part of a call that counts by itself: what is counted meanwhile is not the call's. */
+/* The same for a part of a call that is counted separately, not as the call's. */
 struct shim_section shim_part(const void *name);
 void shim_leave(struct shim_section outer);
-/* The rest of the hold that is under way counts by itself. */
+/* Counts the rest of the current hold separately. */
 void shim_rest_of_hold(const void *name);
 
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size);

@@ -1,38 +1,37 @@
-/* Where a test takes part in what the library does: compiled in by SHALE_FAULTS
- * alone, which CMake sets for the archive libshale_faults.a that the tests of
- * faults link. The libraries that are installed know nothing of it. */
+/* Hooks for tests into the library: compiled in only with SHALE_FAULTS, which CMake sets for the archive
+ * libshale_faults.a that the tests of faults link. The installed libraries contain none of it. */
 #ifndef SHALE_FAULTS_H
 #define SHALE_FAULTS_H
 
 enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT, SHIM_PAUSED, SHIM_SIGHTED };
 struct shim_faults {
-    /* Before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it happen, -errno is what it
-     * answers instead. For pread and pwrite n > 0 makes a transfer of at most n bytes. */
+    /* Called before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it run, -errno is returned
+     * instead of it. For pread and pwrite, n > 0 limits a transfer to n bytes. */
     long (*call)(const char *name);
-    /* Before each store into memory that other threads or processes see. */
+    /* Called before each store into memory that other threads or processes see. */
     void (*store)(const void *at);
-    /* What happens inside that no call answers: an entry is about to be evicted (`at`: its slot), a choice is about to be
-     * made that need not follow the order of use, a log is about to be replayed, a table is about to be walked for what
-     * is pinned and gone, a call has released a shard's lock and will go on, a cursor has chosen an entry (`at`: its
-     * slot) and is about to read its key. */
+    /* Called at internal events that no call reports: an entry is about to be evicted (`at`: its slot), a choice is
+     * about to be made that need not follow the order of use, a log is about to be replayed, a table is about to be
+     * walked for dead pinned entries, a call has released a shard's lock and will continue, a cursor has chosen an
+     * entry (`at`: its slot) and is about to read its key. */
     void (*event)(enum shim_event event, const void *at);
-    /* Hooks may be called by several threads at once. Where it is false, and there is a hook, the library starts none. */
+    /* Whether several threads may call hooks at once. If false, and there is a hook, the library starts no threads. */
     _Bool may_start_threads;
-    /* What the kernel says is the boot's id; NULL: what it really says. */
+    /* The boot ID to report; NULL: the kernel's. */
     const char *boot_id;
-    /* A cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
+    /* Source of a cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
     unsigned long long (*random)(void);
-    /* Milliseconds by which the system's uptime seems longer. (Where there is a hook, the clock by which handles look
-     * whether the cache is still there moves by this alone: a test says when they make these system calls.) */
+    /* Milliseconds added to the system's uptime. (If there is a hook, the clock by which handles check that the cache
+     * still exists advances by this alone: a test decides when they make these system calls.) */
     long long uptime_ahead;
 };
 extern struct shim_faults shim_faults;
 
-/* What a hold of a shard's lock is counted by (counts.h). A slot counts again when it is looked at after another;
- * 16 bytes of a victims' heap count as a slot. */
+/* Counters of a hold of a shard's lock (counts.h). A slot counts again if it is examined after another one; 16 bytes of
+ * a victims' heap count as a slot. */
 enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED, SHIM_COUNTS };
 
-/* The largest counts of a call's holds. `bytes_unpaid`: of the holds that read more than 16 times what they append. */
+/* The largest counts of a call's holds. `bytes_unpaid`: of holds that read more than 16 times what they append. */
 struct shim_call_counts {
     unsigned long key; /* a hash of the name; 0: the row is free */
     unsigned long name[4];
@@ -42,7 +41,7 @@ enum { SHIM_CALLS = 64 };
 struct shim_counts {
     struct shim_call_counts calls[SHIM_CALLS];
 };
-/* NULL: counting is off. A test may put its own here. */
+/* NULL: counting is off. A test may set its own table. */
 extern struct shim_counts *shim_counts;
 
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }

@@ -1,8 +1,12 @@
-/* What Swift cannot import by itself: atomics on mapped memory, system calls
- * with their errno, locks, LZ4 and XXH3. One function each, and nothing else:
- * decisions are made in Swift. Every system call of the library is in this file. */
+/* What Swift cannot import by itself: atomics on mapped memory, system calls with their errno, locks, LZ4 and XXH3. One
+ * function each, and nothing else: decisions are made in Swift. All system calls made by Swift code are in this file.
+ * */
 #ifndef SHALE_PLATFORM_H
 #define SHALE_PLATFORM_H
+
+#if !defined(__linux__)
+#error "Shale runs on Linux alone: it needs robust mutexes, open file description locks and fallocate"
+#endif
 
 #include <dirent.h>
 #include <errno.h>
@@ -29,8 +33,8 @@
 
 #define LZ4_STATIC_LINKING_ONLY 1
 #include <lz4.h>
-/* Before 1.9 there are no LZ4_initStream and LZ4_resetStream_fast. LZ4_attach_dictionary is in every archive, and in shared
- * libraries from 1.10 on; CMakeLists.txt looks whether it is there, the Swift package goes by the version. */
+/* LZ4 before 1.9 lacks LZ4_initStream and LZ4_resetStream_fast. LZ4_attach_dictionary is in every static library, and
+ * in shared libraries from 1.10 on; CMakeLists.txt checks whether it exists, the Swift package goes by the version. */
 #if LZ4_VERSION_NUMBER < 10900
 #error "LZ4 1.9 or later is needed"
 #endif
@@ -43,9 +47,8 @@
 #endif
 #include <xxhash.h>
 
-/* Linux interfaces that libc declares only under _GNU_SOURCE, which a header
- * that is imported as a module cannot define: other modules have seen the
- * system's headers without it. */
+/* Linux interfaces that libc declares only under _GNU_SOURCE. A header imported as a module cannot define that: other
+ * modules have included the system's headers without it. */
 extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #ifndef F_OFD_SETLK
 #define F_OFD_GETLK 36
@@ -62,7 +65,7 @@ extern int fallocate(int fd, int mode, off_t offset, off_t length);
 #endif
 extern long syscall(long number, ...);
 
-/* (musl has no room for a library that is loaded at run time, as Python does, and has initial-exec variables.) */
+/* (musl has no room for initial-exec variables of a library that is loaded at run time, as by Python.) */
 #if defined(__GLIBC__)
 #define SHIM_TLS_MODEL "initial-exec"
 #else
@@ -146,7 +149,7 @@ static inline uint64_t shim_exchange64(void *p, uint64_t v) {
 static inline void shim_fence_acquire(void) { __atomic_thread_fence(__ATOMIC_ACQUIRE); }
 static inline void shim_fence_release(void) { __atomic_thread_fence(__ATOMIC_RELEASE); }
 static inline void shim_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-/* Bytes for other threads and processes, who learn of them by a store with release. */
+/* Copies bytes for other threads and processes; a later store with release publishes them. */
 static inline void shim_copy(void *to, const void *from, size_t n) {
     SHIM_LOOK(from, n);
 #ifdef SHALE_FAULTS
@@ -174,10 +177,10 @@ static inline void shim_prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* ---- hashing (XXH3, https://xxhash.com) ------------------------------- */
 
-/* XXH3_64bits_withSeed, by the widest vectors that the processor has. */
+/* XXH3_64bits_withSeed, with the widest vectors of the processor. */
 uint64_t shim_hash(const void *p, size_t n, uint64_t seed);
 
-/* The same for lengths that are known when compiling, or often short: in place, without the dispatch. */
+/* The same, inlined and without the dispatch, for lengths that are known at compile time or often short. */
 static inline __attribute__((always_inline)) uint64_t shim_hash_short(const void *p, size_t n, uint64_t seed) {
     const unsigned char *bytes = (const unsigned char *)p;
     if (n <= 128) SHIM_LOOK(p, n);
@@ -210,7 +213,7 @@ static inline int shim_error_code(void) { return shim_thread_error.code; }
 static inline void shim_set_error_code(int code) { shim_thread_error.code = code; }
 /* A number that differs between threads that run at the same time. */
 static inline uintptr_t shim_thread_number(void) { return (uintptr_t)&shim_thread_error >> 6; }
-/* Appends " (No such file or directory)"-like text for an errno. */
+/* Writes the text of an errno, such as "No such file or directory". */
 static inline void shim_errno_text(int code, char *buffer, size_t size) {
     if (strerror_r(code, buffer, size) != 0) strncpy(buffer, "unknown error", size);
 }
@@ -246,7 +249,7 @@ static inline int64_t shim_clock_ms(clockid_t clock) {
 static inline int64_t shim_now_ms(void) { return shim_clock_ms(CLOCK_REALTIME); }
 /* As of the kernel's last tick, a few milliseconds ago: at a fifth of the cost. */
 static inline int64_t shim_recent_ms(void) { return shim_clock_ms(CLOCK_REALTIME_COARSE); }
-/* Since the machine was started, the same for all its processes; no clock that is set. */
+/* Since boot, the same for all processes; never set back. */
 static inline int64_t shim_uptime_ms(void) {
 #ifdef SHALE_FAULTS
     return shim_clock_ms(CLOCK_MONOTONIC) + shim_faults.uptime_ahead;
@@ -254,7 +257,7 @@ static inline int64_t shim_uptime_ms(void) {
     return shim_clock_ms(CLOCK_MONOTONIC);
 #endif
 }
-/* Whole seconds of it, as of the kernel's last tick. */
+/* The same in whole seconds, as of the kernel's last tick. */
 static inline uint64_t shim_recent_uptime_s(void) {
     uint64_t ahead = 0;
 #ifdef SHALE_FAULTS
@@ -287,7 +290,8 @@ static inline int shim_mutex_init(void *p) {
     pthread_mutexattr_destroy(&a);
     return e;
 }
-/* Without waiting: 0, EBUSY, EOWNERDEAD where the owner died (the lock is held and consistent then), or an error. */
+/* Tries to lock without waiting. Returns 0, EBUSY, EOWNERDEAD if the owner died (the lock is then held and consistent),
+ * or an error. */
 static inline int shim_mutex_try(void *p) {
 #ifdef SHALE_FAULTS
     long fault = shim_fault("mutex_lock");
@@ -297,16 +301,17 @@ static inline int shim_mutex_try(void *p) {
     if (__builtin_expect(e == EOWNERDEAD, 0)) pthread_mutex_consistent((pthread_mutex_t *)p);
     return e;
 }
-/* The same after waiting; ETIMEDOUT where others had it for `ms` milliseconds, or for the 20 that a wait lasts at most. */
+/* Waits for the lock. Returns the same results, or ETIMEDOUT after `ms` milliseconds, 20 at most. */
 int shim_mutex_wait(void *p, int64_t ms);
-/* The thread that holds it; 0: none. */
+/* Returns the thread that holds the lock; 0: none. */
 uint32_t shim_mutex_owner(const void *p);
-/* The sentence of a wait, with the process of the thread that holds the lock; 0: a thread that is not known. It is one of
- * this PID namespace. Takes no memory. */
+/* Writes the message of a wait, with the process of the thread that holds the lock, in this PID namespace; 0: unknown.
+ * Allocates no memory. */
 void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
                         uint32_t thread, const char *advice);
 static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
-/* A robust mutex's futex: the owner's thread, and two bits of the kernel's, the highest one while others wait. */
+/* A robust mutex's futex word: the owner's thread, and two bits of the kernel's, the highest one set while others wait.
+ * */
 static inline uint32_t shim_mutex_word(const void *p) {
 #if defined(__GLIBC__)
     const uint32_t *word = (const uint32_t *)p;
@@ -324,7 +329,7 @@ enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMED
 
 enum { SHIM_THREAD_STACK = 512 << 10 };
 /* Calls body with each number below count once, in the caller's thread and in others that have ended when it returns:
- * together at most most_threads, and at most one for each processor. Where none can be started, the caller's does all.
+ * at most most_threads in total, and at most one per processor. If none can be started, the caller's thread does all.
  * The others get no signals. */
 void shim_for_each(size_t count, size_t most_threads, void (*body)(size_t number, void *context), void *context);
 
@@ -362,7 +367,7 @@ static inline long shim_sys_open_directory(const char *path) {
     }
     return fd;
 }
-/* The descriptor is gone whatever close answers. */
+/* The descriptor is closed even if close returns an error. */
 static inline long shim_sys_close(int fd) {
     long r = close(fd) < 0 ? -errno : 0;
     SHIM_FAIL("close");
@@ -380,7 +385,7 @@ static inline long shim_sys_renameat(int dir, const char *from, const char *to) 
     SHIM_FAIL("renameat");
     SHIM_RESULT(renameat(dir, from, dir, to));
 }
-/* Less than n only at the end of the file: some file systems transfer in pieces. */
+/* Returns less than n only at the end of the file: some file systems transfer in pieces. */
 static inline long shim_sys_pread(int fd, void *p, size_t n, int64_t at) {
     size_t done = 0;
     while (done < n) {
@@ -436,12 +441,12 @@ static inline long shim_sys_fchmod(int fd, unsigned mode) {
     SHIM_FAIL("fchmod");
     SHIM_RESULT(fchmod(fd, (mode_t)mode));
 }
-/* Whether the process's limit lets a file have blocks up to there: inside the file it forbids nothing. */
+/* Whether the process's limit lets a file have blocks up to `end`: inside the file it forbids nothing. */
 static inline _Bool shim_may_reach(int fd, int64_t end) {
     struct stat s;
     return !shim_exceeds_file_limit(end) || (fstat(fd, &s) == 0 && s.st_size >= end);
 }
-/* Blocks for [at, at + n) exist afterwards. Where it fails, some may. */
+/* Allocates blocks for [at, at + n). If it fails, some may have been allocated. */
 static inline long shim_sys_fallocate(int fd, int64_t at, int64_t n) {
     SHIM_FAIL("fallocate");
     if (!shim_may_reach(fd, at + n)) return -EFBIG;
@@ -462,7 +467,7 @@ static inline long shim_sys_truncate(int fd, int64_t end) {
     if (!shim_may_reach(fd, end)) return -EFBIG;
     SHIM_RESULT(ftruncate(fd, end));
 }
-/* Lock of the open file description on n bytes; 0: on all from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
+/* Locks n bytes for the open file description; n = 0: all bytes from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
 static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
     SHIM_FAIL("lock");
     struct flock l;
@@ -476,7 +481,7 @@ static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool 
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
-/* Whether another open file description holds a lock on the byte; true where that cannot be told. */
+/* Whether another open file description holds a lock on the byte; true if that cannot be determined. */
 static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
 #ifdef SHALE_FAULTS
     if (shim_fault("is_locked") < 0) return 1;
@@ -489,7 +494,7 @@ static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
     l.l_len = 1;
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
 }
-/* The first byte from this one on that another description has locked; -1: none, or that cannot be told. */
+/* Returns the first byte from this one on that another description has locked; -1: none, or unknown. */
 static inline int64_t shim_sys_next_locked(int fd, int64_t byte) {
     struct flock l;
     memset(&l, 0, sizeof l);
@@ -499,12 +504,12 @@ static inline int64_t shim_sys_next_locked(int fd, int64_t byte) {
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type == F_UNLCK ? -1 : l.l_start;
 }
 enum { SHIM_HUGE_PAGE = 2 << 20 };
-/* The mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
+/* Returns the mapping, or NULL with -errno in *error. fd < 0: anonymous, shared with forked children. */
 static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) {
 #ifdef SHALE_FAULTS
     if ((*error = shim_fault("mmap")) < 0) return NULL;
 #endif
-    /* Where huge pages begin in the file, they begin in memory: room is reserved for moving it there. */
+    /* Align the mapping so that huge pages of the file are huge pages in memory: reserve room for moving it. */
     size_t slack = n < SHIM_HUGE_PAGE ? 0 : SHIM_HUGE_PAGE;
     char *room = (char *)mmap(NULL, n + slack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if ((void *)room == MAP_FAILED) {
@@ -512,7 +517,7 @@ static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) 
         return NULL;
     }
     size_t before = slack ? (size_t)(-(uintptr_t)room & (SHIM_HUGE_PAGE - 1)) : 0;
-    /* mlockall(MCL_FUTURE) fills a new mapping at once if it may be accessed, holes too, for which a tmpfs takes space. */
+    /* mlockall(MCL_FUTURE) fills an accessible mapping at once, including holes, for which a tmpfs takes space. */
     void *p = mmap(room + before, n, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED | (fd < 0 ? MAP_ANONYMOUS : 0),
                    fd, 0);
     if (p == MAP_FAILED || mprotect(p, n, PROT_READ | (writable ? PROT_WRITE : 0)) < 0) {
@@ -526,29 +531,29 @@ static inline void *shim_sys_map(int fd, size_t n, _Bool writable, long *error) 
     return p;
 }
 static inline void shim_sys_unmap(void *p, size_t n) { munmap(p, n); }
-/* Hints: their failure changes nothing but speed. (Linux 5.14 and later; the number is the kernel's, for older headers.) */
+/* Hints: a failure affects only speed. (Linux 5.14 and later; the number is the kernel's, for older headers.) */
 enum { SHIM_POPULATE_WRITE = 23 };
 static inline void shim_sys_populate(void *p, size_t n) { madvise(p, n, SHIM_POPULATE_WRITE); }
 static inline void shim_sys_huge_pages(void *p, size_t n) { madvise(p, n, MADV_HUGEPAGE); }
-/* No reading ahead, which would also make pages of the file's cache larger than one. */
+/* Disables read-ahead, which would also make the page cache use pages larger than one. */
 static inline void shim_sys_random_access(void *p, size_t n) { madvise(p, n, MADV_RANDOM); }
 static inline void shim_sys_no_huge_pages(void *p, size_t n) { madvise(p, n, MADV_NOHUGEPAGE); }
-/* Brings a page into memory, by itself where nothing is read ahead. (Linux 5.14 and later; a load could raise a signal
- * where a hole of a full tmpfs is read.) */
+/* Brings a page into memory, and only this one if read-ahead is disabled. (Linux 5.14 and later; a load could raise a
+ * signal when it reads a hole of a full tmpfs.) */
 enum { SHIM_POPULATE_READ = 22 };
 static inline void shim_sys_touch(void *p) {
     madvise((void *)((uintptr_t)p & ~(uintptr_t)4095), 4096, SHIM_POPULATE_READ);
 }
-/* The same for many. -EFAULT where a load would raise a signal. */
+/* The same for a range. Returns -EFAULT if a load would raise a signal. */
 static inline long shim_sys_populate_read(void *p, size_t n) { SHIM_RESULT(madvise(p, n, SHIM_POPULATE_READ)); }
-/* Begins to read what is not in memory yet. */
+/* Begins to read pages that are not in memory yet. */
 static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
-/* Whether a page is in memory; also where that cannot be told. */
+/* Whether a page is in memory; true if that cannot be determined. */
 static inline _Bool shim_sys_is_resident(void *page) {
     unsigned char resident = 1;
     return mincore(page, 1, &resident) < 0 || (resident & 1);
 }
-/* Of a mapping that is locked in memory (mlockall), the kernel drops no page, and gives none back. */
+/* In a mapping locked in memory (mlockall), the kernel drops no page and gives none back. */
 static inline _Bool shim_is_locked(void *p, size_t n) { return madvise(p, n, MADV_DONTNEED) < 0 && errno == EINVAL; }
 static inline long shim_sys_release(void *p, size_t n) {
     SHIM_FAIL("release");
@@ -590,7 +595,7 @@ static inline long shim_sys_fstatat(int dir, const char *name, struct shim_stat 
     shim_copy_stat(&s, out);
     return 0;
 }
-/* When a file was made, in nanoseconds since 1970; 0 where the kernel or the file system does not say. */
+/* Returns a file's birth time in nanoseconds since 1970; 0 if the kernel or the file system does not provide it. */
 static inline uint64_t shim_sys_birth(int fd) {
 #ifdef SYS_statx
     union {
@@ -610,7 +615,7 @@ static inline uint64_t shim_sys_birth(int fd) {
     return 0;
 #endif
 }
-/* Where the next hole of a file begins, or the next part that is none; the file's end is a hole. */
+/* Returns where a file's next hole or next data begins; the file's end counts as a hole. */
 static inline long shim_sys_next_hole(int fd, int64_t at) {
     SHIM_FAIL("lseek");
     SHIM_RESULT(lseek(fd, at, SEEK_HOLE));
@@ -619,7 +624,7 @@ static inline long shim_sys_next_data(int fd, int64_t at) {
     SHIM_FAIL("lseek");
     SHIM_RESULT(lseek(fd, at, SEEK_DATA));
 }
-/* By a path whose last part may be a link too. */
+/* Follows a symbolic link in the last part of the path too. */
 static inline long shim_sys_stat(const char *path, struct shim_stat *out) {
     SHIM_FAIL("stat");
     struct stat s;
@@ -635,7 +640,7 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     return 0;
 }
 static inline uint32_t shim_sys_process(void) { return (uint32_t)getpid(); }
-/* Whether a process has ended and its parent has not waited for it yet: its last thread is a zombie. */
+/* Whether a process has ended but is not yet waited for by its parent: its last thread is a zombie. */
 static inline _Bool shim_sys_has_ended(uint32_t number) {
     char path[32], stat[512];
     snprintf(path, sizeof path, "/proc/%u/stat", (unsigned)number);
@@ -645,13 +650,14 @@ static inline _Bool shim_sys_has_ended(uint32_t number) {
     close(fd);
     if (size <= 0) return 0;
     stat[size] = 0;
-    /* proc_pid_stat(5): "number (name) state", where a name may contain anything, and the 17th behind it the threads. */
+    /* proc_pid_stat(5): "number (name) state"; the name may contain any character, and the 17th field after the state
+     * is the number of threads. */
     const char *p = strrchr(stat, ')');
     if (!p || (p[1] && p[2] != 'Z' && p[2] != 'X')) return 0;
     for (int i = 0; p && i < 18; i++) p = strchr(p + 1, ' ');
     return p && atoi(p) <= 1;
 }
-/* Whether there is such a process in this PID namespace; also where that cannot be told. */
+/* Whether the process exists in this PID namespace; true if that cannot be determined. */
 static inline _Bool shim_sys_has_process(uint32_t number) {
 #ifdef SHALE_FAULTS
     if (shim_fault("has_process") < 0) return 1;
@@ -674,7 +680,7 @@ static inline long shim_sys_random(void *p, size_t n) {
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : (long)r;
 }
-/* The first bytes of a small file, as /proc has them; the length, or -errno. */
+/* Reads the first bytes of a small file, as in /proc. Returns the length, or -errno. */
 static inline long shim_sys_read_file(const char *path, void *p, size_t n) {
 #ifdef SHALE_FAULTS
     if (shim_faults.boot_id && strstr(path, "boot_id")) {
@@ -701,8 +707,8 @@ static inline long shim_sys_pid_namespace(uint64_t *number) {
     *number = s.st_ino;
     return 0;
 }
-/* 1 where the directory holds anything but `own`, what begins with `prefix`, and what any directory may hold; 0 where
- * not, or -errno. `name` gets the first such. */
+/* Returns 1 if the directory holds anything but `own`, names that begin with `prefix`, and files that any directory may
+ * hold; otherwise 0, or -errno. `name` gets the first such file. */
 static inline long shim_sys_has_foreign_files(int dir, const char *own, const char *prefix, char *name, size_t size) {
     SHIM_FAIL("has_foreign_files");
     int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -734,7 +740,7 @@ static inline void shim_sys_no_copy_on_write(int fd) {
         (void)ioctl(fd, 0x40086602 /* FS_IOC_SETFLAGS */, &flags);
     }
 }
-/* What must be the same for two processes to share robust mutexes. */
+/* A value that must be equal in two processes for them to share robust mutexes. */
 static inline uint64_t shim_libc_identity(void) {
 #if defined(__GLIBC__)
     const char *v = gnu_get_libc_version();
@@ -780,7 +786,7 @@ static inline void shim_lz4_load_dictionary(void *stream, const void *dictionary
     LZ4_initStream(stream, sizeof(LZ4_stream_t));
     LZ4_loadDict((LZ4_stream_t *)stream, (const char *)dictionary, n);
 }
-/* Independent blocks from one stream, without clearing its table for each. */
+/* Compresses independent blocks with one stream, without clearing its table for each. */
 static inline int shim_lz4_compress(void *stream, const void *in, void *out, int n, int limit) {
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);

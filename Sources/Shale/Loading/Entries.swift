@@ -1,18 +1,18 @@
 extension Cache {
-    /// First what is stored, even stale; then, unless that was fresh, what is loaded. Throws what the load throws.
+    /// The stored entry, fresh or stale; then, unless it was fresh, the loaded one. Throws what the load throws.
     ///
-    /// The load begins when the second element is asked for, and ends with the task that asks.
+    /// The load begins when the second element is requested. Cancelling the requesting task ends it.
     public func entries(
         for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
     ) -> Entries {
         entries(for: key, policy: options) { _ in .value(try await load()) }
     }
 
-    /// The same for a loader that validates. Where it says that nothing was modified, the second element is
-    /// the first with its new age.
+    /// The same for a loader that validates. If it returns `notModified`, the second element is the first with a new
+    /// age.
     ///
-    /// With `staleIfError`, a load that fails ends the sequence, where something was stored, and so does one that reaches
-    /// a soft limit; with `reload`, what is fresh is loaded as well.
+    /// If an entry was stored, a soft limit ends the sequence, and with `staleIfError` so does a failed load. With
+    /// `reload`, a fresh entry is loaded again.
     public func entries(
         for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) -> Entries {
@@ -21,7 +21,7 @@ extension Cache {
         return Entries(cache: self, key: key, options: options, load: load)
     }
 
-    /// What `entries(for:policy:load:)` gives.
+    /// The result of `entries(for:policy:load:)`.
     public struct Entries: AsyncSequence, Sendable {
         fileprivate let cache: Cache
         fileprivate let key: Key
@@ -38,7 +38,12 @@ extension Cache {
 
             fileprivate init(entries: Entries) { self.entries = entries }
 
-            public mutating func next() async throws -> Entry? {
+            public nonisolated(nonsending) mutating func next() async throws -> Entry? {
+                try await next(isolation: #isolation)
+            }
+
+            /// What a loop calls.
+            public mutating func next(isolation actor: isolated (any Actor)?) async throws -> Entry? {
                 let cache = entries.cache, key = entries.key
                 if step == .stored {
                     step = .loaded

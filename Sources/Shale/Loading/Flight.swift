@@ -1,17 +1,21 @@
 import ShaleCore
 import Synchronization
 
-/// One load, and those who hold it. It has its first holder from the start.
+/// One load and its holders. It starts with one holder.
 final class Flight<Output: Sendable>: Sendable {
     typealias Load = @Sendable (LoadFence) async throws -> Output
 
     let fence = LoadFence()
     private struct State {
-        /// None: the load is cancelled.
+        /// Empty before the load has ended: it is cancelled.
         var holders = Holders()
-        /// Until it runs.
+        /// Nil once it runs.
         var load: Load?
         var task: Task<Void, Never>?
+        /// The load before this one, until this one runs.
+        var previous: Flight?
+        /// The highest of the holders. The task has it once it exists.
+        var priority = TaskPriority(rawValue: 0)
         var result: Result<Output, any Error>?
         /// Loads of the same key that begin after this one.
         var successors: [CheckedContinuation<Void, Never>] = []
@@ -25,30 +29,54 @@ final class Flight<Output: Sendable>: Sendable {
         self.state = Mutex(state)
     }
 
-    /// Starts the load. `ended` is called when its result has been handed out.
+    /// Starts the load. Calls `ended` after all holders have the result.
     func begin(after previous: Flight?, _ load: @escaping Load, ended: @escaping @Sendable () -> Void) -> Hold<Output> {
-        state.withLock { $0.load = load }
-        let task = Task {
+        let own = Task.currentPriority
+        state.withLock { state in
+            state.load = load
+            state.previous = previous
+            state.priority = max(state.priority, own)
+        }
+        let task = Task(priority: own) {
             await previous?.end()
             self.finish(await self.run())
             ended()
         }
-        let isCancelled = state.withLock { state in
+        let (isCancelled, priority) = state.withLock { state in
             state.task = task
-            return state.holders.isEmpty && state.result == nil
+            return (state.holders.isEmpty && state.result == nil, state.priority)
         }
         if isCancelled { task.cancel() }
+        if priority > own { raise(task, to: priority) }
+        previous?.raisePriority(to: priority)
         return Hold(flight: self, number: first)
     }
 
-    /// What the load refers to is released when this returns, before its result is handed out: whoever gets that may drop, and
-    /// so close, what it was loaded through.
+    /// Releases the load closure before the result reaches the holders: they may then free the cache that it captures,
+    /// which closes it.
     private func run() async -> Result<Output, any Error> {
-        guard let load = state.withLock({ $0.load.take() }) else { return .failure(CancellationError()) }
+        let (load, previous) = state.withLock { ($0.load.take(), $0.previous.take()) }
+        withExtendedLifetime(previous) {}
+        guard let load else { return .failure(CancellationError()) }
         do {
             try Task.checkCancellation()
             return .success(try await load(fence))
         } catch { return .failure(error) }
+    }
+
+    /// Raises the load, and the one that it waits for, to the priority of a caller that waits for it.
+    fileprivate func raisePriority(to priority: TaskPriority) {
+        let (task, previous) = state.withLock { state -> (Task<Void, Never>?, Flight?) in
+            guard priority > state.priority, state.result == nil else { return (nil, nil) }
+            state.priority = priority
+            return (state.task, state.previous)
+        }
+        if let task { raise(task, to: priority) }
+        previous?.raisePriority(to: priority)
+    }
+
+    private func raise(_ task: Task<Void, Never>, to priority: TaskPriority) {
+        if #available(macOS 26, *) { task.escalatePriority(to: priority) }
     }
 
     /// Returns when the load has ended.
@@ -62,23 +90,23 @@ final class Flight<Output: Sendable>: Sendable {
         }
     }
 
-    /// Whether what it comes to is new enough for somebody who asks now.
-    func mayServe(_ isUntouched: (Condition) -> Bool) -> Bool {
+    /// Whether the result will be current for a caller that asks now.
+    func mayServe(_ isUnchanged: (Condition) -> Bool) -> Bool {
         switch fence.state {
         case .open: true
-        case .since(let condition): isUntouched(condition)
+        case .since(let condition): isUnchanged(condition)
         case .closed: false
         }
     }
 
-    /// Nil where the load has ended or was cancelled.
+    /// A further holder; nil if the load has ended or was cancelled.
     func hold() -> Hold<Output>? {
         state.withLock { state in
             state.result == nil && !state.holders.isEmpty ? Hold(flight: self, number: state.holders.add()) : nil
         }
     }
 
-    fileprivate func output(_ number: Int, within limit: TimeLimit?) async throws -> Output? {
+    fileprivate nonisolated(nonsending) func output(_ number: Int, within limit: TimeLimit?) async throws -> Output? {
         let call: Holders.Call = try await withCheckedThrowingContinuation { continuation in
             let call: Result<Holders.Call, any Error>? = state.withLock { state in
                 if state.result != nil { return .success(.ended) }
@@ -95,7 +123,7 @@ final class Flight<Output: Sendable>: Sendable {
         return call == .timeOver ? nil : try state.withLock { $0.result }?.get()
     }
 
-    /// Where there is no such holder any more, the timer has nothing to do.
+    /// Cancels the timer if the holder has been released.
     private func set(_ timer: Task<Void, Never>, for number: Int) {
         let unused = state.withLock { state -> Task<Void, Never>? in
             guard state.holders[number] != nil else { return timer }
@@ -114,7 +142,7 @@ final class Flight<Output: Sendable>: Sendable {
         set(limit.timer { if self.release(number) { expired() } }, for: number)
     }
 
-    /// False where it was no holder any more, or the load is over.
+    /// Returns false if the holder had been released or the load had ended.
     @discardableResult
     fileprivate func release(_ number: Int) -> Bool {
         let (holder, task) = state.withLock { state in
@@ -133,8 +161,8 @@ final class Flight<Output: Sendable>: Sendable {
             state.result = result
             return (state.holders.takeAll(), state.successors)
         }
-        // In the order in which they came: a task group looks for a child that has ended from the oldest on, and
-        // any other order makes it look at all who are left, each time.
+        // In arrival order: a task group searches for a finished child from the oldest on, and any other order makes
+        // each search visit all remaining children.
         for holder in holders {
             holder.timer?.cancel()
             holder.waiter?.resume(returning: .ended)
@@ -143,14 +171,24 @@ final class Flight<Output: Sendable>: Sendable {
     }
 }
 
-/// A place among those who want a load's result.
+/// One holder of a load.
 struct Hold<Output: Sendable>: Sendable {
     fileprivate let flight: Flight<Output>
     fileprivate let number: Int
 
-    /// The result; nil where the limit was reached first, and this holds the load still. Where the waiting task is cancelled, it
-    /// lets go.
-    func output(within limit: TimeLimit? = nil) async throws -> Output? {
+    /// The result; nil if the limit was reached first: this still holds the load. Cancelling the waiting task releases
+    /// the load, which gets at least the priority of the task, and the higher one that the task gets meanwhile.
+    nonisolated(nonsending) func output(within limit: TimeLimit? = nil) async throws -> Output? {
+        flight.raisePriority(to: Task.currentPriority)
+        guard #available(macOS 26, *) else { return try await cancellable(within: limit) }
+        return try await withTaskPriorityEscalationHandler {
+            try await cancellable(within: limit)
+        } onPriorityEscalated: { [flight] _, priority in
+            flight.raisePriority(to: priority)
+        }
+    }
+
+    private nonisolated(nonsending) func cancellable(within limit: TimeLimit?) async throws -> Output? {
         try await withTaskCancellationHandler {
             try await flight.output(number, within: limit)
         } onCancel: {
@@ -158,25 +196,25 @@ struct Hold<Output: Sendable>: Sendable {
         }
     }
 
-    /// A further one; nil where the load has ended or was cancelled.
+    /// A further holder; nil if the load has ended or was cancelled.
     func another() -> Hold? { flight.hold() }
 
-    /// Lets go. The load is cancelled if nobody else holds it.
+    /// Releases the load, which is cancelled if it has no other holder.
     func release() { flight.release(number) }
 
-    /// Lets go after a time, without waiting, and says so, unless the load is over by then.
+    /// Releases the load after a time, without waiting, and calls `expired`, unless the load has ended by then.
     func release(after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {
         flight.release(number, after: limit, expired: expired)
     }
 }
 
-/// Since when a load may have looked at its origin: what happens to its key after that, it may not know of.
+/// The state of the store at which a load may have read its origin. The load may miss later changes to its key.
 final class LoadFence: Sendable {
     enum State {
-        /// It has not looked yet, or there is no telling.
+        /// The load has not read its origin yet, or there is no fence.
         case open
         case since(Condition)
-        /// It answers with what it has found in the store: that may be old for whoever comes later.
+        /// The load returns an entry that it has found in the store, which may be too old for later callers.
         case closed
     }
     private let current = Mutex(State.open)
@@ -185,7 +223,7 @@ final class LoadFence: Sendable {
     func set(_ state: State) { current.withLock { $0 = state } }
 }
 
-/// A time from now, and what measures it.
+/// A duration from now, and the clock that measures it.
 struct TimeLimit: Sendable {
     let time: Duration
     let clock: any Clock<Duration>

@@ -1,7 +1,7 @@
 import ShaleCore
 
-/// A lease that is kept up for as long as a load takes, so that its time is that of a stopped process alone, and of a
-/// load that goes on after its cancellation.
+/// A lease that is renewed during a load, so that it expires only if the process is stopped, or if the load continues
+/// after its cancellation.
 final class HeldLease: Sendable {
     private let store: Store
     private let lease: Lease
@@ -15,9 +15,9 @@ final class HeldLease: Sendable {
         self.time = time
     }
 
-    /// Runs the load, and gives the lease back.
+    /// Runs the load, then releases the lease.
     func during<R>(_ load: () async throws -> R) async throws -> R {
-        // It keeps nothing open while it sleeps: it may wake up after the load's end.
+        // Weak: the sleeping task may outlive the load and must not keep the store open.
         let renewal = Task { [weak self, time] in
             while (try? await Task.sleep(for: time / 3)) != nil, self?.renew() == true {}
         }
@@ -32,6 +32,6 @@ final class HeldLease: Sendable {
         }
     }
 
-    /// False where it was given back, or its time was over.
+    /// Returns false if the lease was released or has expired.
     private func renew() -> Bool { (try? store.renew(lease, of: key, for: time)) == true }
 }

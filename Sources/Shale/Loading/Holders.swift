@@ -1,16 +1,16 @@
-/// Those who hold a load. It is apart from the load's result because code that knows its types is several times as fast as
-/// code that is generic over them.
+/// The holders of a load. Separate from the load's result because non-generic code is several times as fast as
+/// unspecialised generic code.
 struct Holders {
-    /// Why one who waits goes on.
+    /// Why a waiting holder resumes.
     enum Call: Sendable { case ended, timeOver }
 
     struct Holder {
-        /// Of one who waits.
+        /// Nil: the holder does not wait.
         var waiter: CheckedContinuation<Call, any Error>?
         var timer: Task<Void, Never>?
     }
 
-    /// By their numbers, which count up in the order in which they came.
+    /// By number, in arrival order.
     private var holders: [Int: Holder] = [:]
     private var last = 0
 
@@ -27,7 +27,7 @@ struct Holders {
         set { holders[number] = newValue }
     }
 
-    /// All of them, in the order in which they came; none is left.
+    /// Removes all holders and returns them in arrival order.
     mutating func takeAll() -> [Holder] {
         defer { holders = [:] }
         return holders.keys.sorted().compactMap { holders[$0] }

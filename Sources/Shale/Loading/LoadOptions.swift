@@ -1,18 +1,18 @@
 import ShaleCore
 
-/// When a value is loaded, and what is served meanwhile.
+/// When to load a value, and when to serve a stale one.
 public enum LoadPolicy: Sendable {
-    /// Serves what is fresh; else loads.
+    /// Serves a fresh entry; otherwise loads.
     case `default`
-    /// As the default; where the load fails, serves what is stale, if there is any.
+    /// Like `default`, but if the load fails, serves the stale entry if there is one.
     case staleIfError
-    /// Serves what is there, even stale, and loads in the background where it is stale. Loads first where there is nothing.
+    /// Serves a fresh or stale entry; if it is stale, also loads in the background. Without an entry, loads.
     case staleWhileRevalidate
-    /// Loads, whatever is there. Joins a load that is under way, unless its key was changed since that began.
+    /// Always loads. Joins a load that is under way, unless the key has changed since it began.
     case reload
 }
 
-/// When a value is loaded, how long that may take, and what is served meanwhile.
+/// When to load a value, how long to wait for the load, and when to serve a stale value.
 ///
 /// ```swift
 /// let careful = LoadOptions(
@@ -20,31 +20,33 @@ public enum LoadPolicy: Sendable {
 /// let entry = try await articles.entry(for: url, policy: careful) { _ in .value(try await download(url)) }
 /// ```
 ///
-/// Options are each caller's own; how the load itself goes is decided by those of the caller who began it. A limit costs
-/// each waiting caller a timer, which is a task; without limits there is none.
+/// Each caller has its own options. The options of the caller that began a load apply to the load itself. A limit costs
+/// each waiting caller a timer task.
 public struct LoadOptions: Sendable, Equatable {
     public var policy: LoadPolicy
-    /// After how long what is stored, even stale, is served in place of a load that goes on. The load stores its
-    /// result when it has one; ``Cache/Entry/error`` is ``LoadError/softLimit(key:limit:)``.
+    /// How long the caller waits before it gets the stored entry, fresh or stale, with the ``Cache/Entry/error``
+    /// ``LoadError/softLimit(key:limit:)``. The load continues and stores its result.
     ///
-    /// Where nothing is stored at that moment, the caller waits on. Nil: no limit. A limit that is not below
-    /// ``hardLimit`` does nothing.
+    /// If nothing is stored at that moment, the caller continues to wait. Nil: no limit. A soft limit at or above
+    /// ``hardLimit`` has no effect.
     public var softLimit: Duration?
-    /// How long the caller takes part in a load, from when it asks: after that it gets ``LoadError/hardLimit(key:limit:)``
-    /// as if the load had failed with it. So does one that waits for another process to load.
+    /// How long the caller waits for a load, counted from its call, also while another process loads. Then the load
+    /// counts as failed for this caller, with ``LoadError/hardLimit(key:limit:)``.
     ///
-    /// The load goes on for others whose limits are not reached, and is cancelled with the last of them. One in the
-    /// background ends by the limit of the caller who was served. Nil: no limit.
+    /// The load continues for callers that have not reached their limits, and is cancelled after the last of them. A
+    /// caller that was served a stale entry counts for its background load until its limit. Nil: no limit.
     public var hardLimit: Duration?
-    /// For how long after a failed load what is stale is served without another try, by this cache object. It counts by
-    /// the cache's clock, and ends with the next load that succeeds.
+    /// How long after a failed load callers of this cache object that have a pause get its outcome without another
+    /// load: the stale entry if their policy serves it, with the ``Cache/Entry/error``
+    /// ``LoadError/paused(key:cause:)``, else what the load threw. Measured by the cache's clock; ends with the next
+    /// successful load.
     ///
-    /// ``Cache/Entry/error`` is ``LoadError/paused(key:cause:)``. Where nothing is stale, each caller tries. With policies
-    /// that serve nothing stale, ``LoadPolicy/default`` and ``LoadPolicy/reload``, it does nothing. A load that was
-    /// cancelled has not failed; one whose caller reached its hard limit has. Nil: no pause.
+    /// The failures of keys without a stale entry are remembered for the last 1,024 of them. ``LoadPolicy/reload``
+    /// always loads, and its failures start no pause. Nor does a cancelled load; one whose caller reached its hard
+    /// limit does. Nil: no pause.
     public var pauseAfterFailure: Duration?
-    /// By how much at most the age of what is loaded is shortened, by chance: 0 to 1 of that age. So entries that were
-    /// loaded together do not go stale together. 0: each has its full age.
+    /// The largest random reduction of the max age of loaded entries, as a fraction from 0 to 1, so that entries that
+    /// were loaded together do not go stale together. 0: each entry has its full max age.
     public var jitter: Double
 
     public init(
@@ -69,19 +71,19 @@ public struct LoadOptions: Sendable, Equatable {
 }
 
 extension LoadOptions {
-    /// What is wrong with them, if anything.
+    /// Which option is invalid and why; nil: all are valid.
     var fault: String? {
-        if let softLimit, softLimit < .zero { return "softLimit is \(softLimit); it is not negative" }
-        if let hardLimit, hardLimit <= .zero { return "hardLimit is \(hardLimit); it is above zero" }
+        if let softLimit, softLimit < .zero { return "softLimit is \(softLimit); it must not be negative" }
+        if let hardLimit, hardLimit <= .zero { return "hardLimit is \(hardLimit); it must be positive" }
         if let pauseAfterFailure, pauseAfterFailure < .zero {
-            return "pauseAfterFailure is \(pauseAfterFailure); it is not negative"
+            return "pauseAfterFailure is \(pauseAfterFailure); it must not be negative"
         }
-        return (0...1).contains(jitter) ? nil : "jitter is \(jitter); it is from 0 to 1"
+        return (0...1).contains(jitter) ? nil : "jitter is \(jitter); it must be from 0 to 1"
     }
 
     var servesStaleAfterFailure: Bool { policy == .staleIfError || policy == .staleWhileRevalidate }
 
-    /// Where it comes before the hard limit.
+    /// Nil unless it is below the hard limit.
     var usableSoftLimit: Duration? {
         guard let softLimit, let hardLimit else { return softLimit }
         return softLimit < hardLimit ? softLimit : nil

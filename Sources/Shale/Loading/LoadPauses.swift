@@ -1,6 +1,9 @@
 import Synchronization
 
-/// Keys whose last load has failed, for as long as nobody is to try again. Times are in milliseconds.
+/// Keys whose last load failed, during their pauses. Times are in milliseconds.
+///
+/// Keys with a stale value are as many as the store holds. Failures of other keys, which any caller can invent, share a
+/// bounded table: beyond the limit, the oldest failure is removed.
 final class LoadPauses<Key: Hashable & Sendable>: Sendable {
     private struct Pause {
         let cause: any Error
@@ -8,36 +11,48 @@ final class LoadPauses<Key: Hashable & Sendable>: Sendable {
     }
 
     private struct State {
-        var pauses: [Key: Pause] = [:]
-        /// As many as there may be before those that are over are looked for.
-        var room = 1024
+        var ofStale: [Key: Pause] = [:]
+        /// The number of pauses above which expired ones are removed.
+        var threshold = 1024
+        var ofMissing = RecencyList<Key, Pause>()
+
+        mutating func remove(_ key: Key) -> [Pause] {
+            [ofStale.removeValue(forKey: key), ofMissing.remove(key)].compactMap(\.self)
+        }
     }
     private let state = Mutex(State())
+    private let limit = 1024
 
-    func begin(_ key: Key, after cause: any Error, at now: Int64, for time: Duration) {
-        // The longest is some 30,000 years.
+    func begin(_ key: Key, hasStale: Bool, after cause: any Error, at now: Int64, for time: Duration) {
+        // At most about 30,000 years, so that the sum below does not overflow.
         let milliseconds = Int64(min(time / .milliseconds(1), 1e15).rounded(.up))
-        // What leaves is released behind the lock: a cause may be anything.
-        _ = state.withLock { state -> (Pause?, [Key: Pause]) in
-            let replaced = state.pauses.updateValue(
-                Pause(cause: cause, period: now..<now + milliseconds), forKey: key)
-            guard state.pauses.count > state.room else { return (replaced, [:]) }
-            let all = state.pauses
-            state.pauses = all.filter { $0.value.period.contains(now) }
-            state.room = max(1024, 2 * state.pauses.count)
-            return (replaced, all)
+        let pause = Pause(cause: cause, period: now..<now + milliseconds)
+        // Removed pauses are freed after the lock is released: a cause may run any code when it is freed.
+        _ = state.withLock { state in
+            var removed = state.remove(key)
+            if hasStale {
+                state.ofStale[key] = pause
+                guard state.ofStale.count > state.threshold else { return removed }
+                removed += state.ofStale.values
+                state.ofStale = state.ofStale.filter { $0.value.period.contains(now) }
+                state.threshold = max(1024, 2 * state.ofStale.count)
+            } else {
+                state.ofMissing.add(pause, for: key)
+                if state.ofMissing.count > limit, let oldest = state.ofMissing.removeLast() { removed.append(oldest) }
+            }
+            return removed
         }
     }
 
-    /// Those that are over included, until they are looked for.
-    var count: Int { state.withLock { $0.pauses.count } }
+    /// Includes expired pauses that have not been removed yet.
+    var count: Int { state.withLock { $0.ofStale.count + $0.ofMissing.count } }
 
-    func end(_ key: Key) { _ = state.withLock { $0.pauses.removeValue(forKey: key) } }
+    func end(_ key: Key) { _ = state.withLock { $0.remove(key) } }
 
-    /// Why the key is not to be loaded now; nil: it may be. A clock that is set back ends a pause.
+    /// The error of the failed load during a pause, else nil. Setting the clock back ends a pause.
     func cause(for key: Key, at now: Int64) -> (any Error)? {
         state.withLock { state in
-            guard let pause = state.pauses[key] else { return nil }
+            guard let pause = state.ofStale[key] ?? state.ofMissing[key] else { return nil }
             return pause.period.contains(now) ? pause.cause : nil
         }
     }

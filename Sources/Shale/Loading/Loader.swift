@@ -1,76 +1,75 @@
 import ShaleCore
 import Synchronization
 
-/// Runs one load at a time for a key, however many wait for it.
+/// Runs at most one load per key, for any number of callers.
 ///
-/// A load runs in a task of its own for as long as somebody holds it: those who wait for its result, and those
-/// who want it to finish without waiting. When the last of them lets go, it is cancelled. One that is asked for
-/// after that begins when the cancelled one has ended, so that there are never two at once. So does one that is asked
-/// for after something has happened to the key, and that the load under way may not know of.
+/// A load runs in its own task while it has holders: callers that wait for the result, and callers that only want it to
+/// finish. Releasing the last holder cancels it. A load that is requested after a cancellation, or after a change to
+/// the key that the running load may have missed, begins when the running one has ended.
 final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
-    /// What is going on with a key. It is there while there is a load, or somebody looks whether there is to be one.
-    private struct Place {
+    /// The state of a key with a load or a caller that decides whether to begin one.
+    private struct KeyState {
         var flight: Flight<Output>?
-        var lookers = 0
-        /// Loads that have ended while somebody looked.
+        var lookups = 0
+        /// Loads that have ended during the current lookups.
         var ended = 0
     }
-    private let places = Mutex<[Key: Place]>([:])
+    private let states = Mutex<[Key: KeyState]>([:])
 
-    /// Holds the load of a key that is under way, or begins one. Where none is under way and `stored` finds what
-    /// would be loaded, that is the answer. A load stores its result before it leaves, and whoever looked while one left looks
-    /// again: so nobody begins another who only came late. `isUntouched` says whether nothing has happened to the key
-    /// since the load under way was begun. Both are asked under no lock.
+    /// Joins the load of a key that is under way if its result will be current; otherwise returns the result of
+    /// `stored`, or begins a load if that is nil. A load stores its result before it finishes, and a lookup during
+    /// which a load finishes is repeated, so that a late caller does not load again. `isUnchanged` returns whether the
+    /// key is unchanged since the load under way began. Both closures are called without a lock held.
     func join(
-        _ key: Key, while isUntouched: (Condition) -> Bool, unless stored: () throws -> Output?,
+        _ key: Key, while isUnchanged: (Condition) -> Bool, unless stored: () throws -> Output?,
         load: @escaping @Sendable (LoadFence) async throws -> Output
     ) throws -> Joined<Output> {
         while true {
-            let (present, ended) = beginLook(key)
+            let (present, ended) = beginLookup(key)
             var begun: Flight<Output>?
             do {
-                defer { endLook(key) }
-                if let present, present.mayServe(isUntouched), let hold = present.hold() { return .load(hold) }
+                defer { endLookup(key) }
+                if let present, present.mayServe(isUnchanged), let hold = present.hold() { return .load(hold) }
                 if let output = try stored() { return .stored(output) }
                 begun = begin(key, after: present, ended)
             }
             if let flight = begun {
-                return .load(flight.begin(after: present, load) { [weak self] in self?.leave(key, flight) })
+                return .load(flight.begin(after: present, load) { [weak self] in self?.finish(key, flight) })
             }
         }
     }
 
-    private func beginLook(_ key: Key) -> (present: Flight<Output>?, ended: Int) {
-        places.withLock { places in
-            var place = places[key] ?? Place()
-            place.lookers += 1
-            places[key] = place
-            return (place.flight, place.ended)
+    private func beginLookup(_ key: Key) -> (present: Flight<Output>?, ended: Int) {
+        states.withLock { states in
+            var state = states[key] ?? KeyState()
+            state.lookups += 1
+            states[key] = state
+            return (state.flight, state.ended)
         }
     }
 
-    private func endLook(_ key: Key) {
-        places.withLock { places in
-            guard var place = places[key] else { return }
-            place.lookers -= 1
-            places[key] = place.flight == nil && place.lookers == 0 ? nil : place
+    private func endLookup(_ key: Key) {
+        states.withLock { states in
+            guard var state = states[key] else { return }
+            state.lookups -= 1
+            states[key] = state.flight == nil && state.lookups == 0 ? nil : state
         }
     }
 
-    /// Nil where another load has ended, or was begun, since the look began.
+    /// Nil if another load has begun or ended since the lookup began.
     private func begin(_ key: Key, after present: Flight<Output>?, _ ended: Int) -> Flight<Output>? {
         let flight = Flight<Output>()
-        return places.withLock { places in
-            guard let place = places[key], place.flight === present, place.ended == ended else { return nil }
-            places[key]?.flight = flight
+        return states.withLock { states in
+            guard let state = states[key], state.flight === present, state.ended == ended else { return nil }
+            states[key]?.flight = flight
             return flight
         }
     }
 
-    private func leave(_ key: Key, _ flight: Flight<Output>) {
-        places.withLock { places in
-            guard let place = places[key], place.flight === flight else { return }
-            places[key] = place.lookers > 0 ? Place(lookers: place.lookers, ended: place.ended + 1) : nil
+    private func finish(_ key: Key, _ flight: Flight<Output>) {
+        states.withLock { states in
+            guard let state = states[key], state.flight === flight else { return }
+            states[key] = state.lookups > 0 ? KeyState(lookups: state.lookups, ended: state.ended + 1) : nil
         }
     }
 }

@@ -1,73 +1,77 @@
 import ShaleCore
 
 extension Cache {
-    /// What a loader has found out.
+    /// The result of a loader.
     public enum Loaded: Sendable {
-        /// A value, and how to insert it, see ``Cache/insert(_:for:maxAge:tags:etag:pinned:)``. Its age may be one that the
-        /// value itself tells, such as that of the answer it came with.
+        /// A value with the arguments of ``Cache/insert(_:for:maxAge:tags:etag:pinned:)``.
         case value(Value, maxAge: Age? = nil, tags: [String] = [], etag: String? = nil, pinned: Bool = false)
-        /// The stored value is still right: it gets a new age, unless it was replaced or removed meanwhile. Nil: the cache's.
+        /// The stored value is still valid. It gets a new max age (nil: the cache's default), unless it was replaced or
+        /// removed during the load.
         case notModified(maxAge: Age? = nil)
-        /// There is no value. For the age, nil: the cache's, whoever would load gets ``LoadError/missing(key:)`` at once, in
-        /// all processes; only ``LoadPolicy/reload`` asks again.
+        /// There is no value. For the max age (nil: the cache's default), callers in all processes that would load get
+        /// ``LoadError/missing(key:)`` at once; only ``LoadPolicy/reload`` loads.
         ///
-        /// It takes the place of what was stored: reads give nil, also for stale data. It counts as an entry, and
-        /// leaves as others do: by an insertion, a removal, a tag, or to make room.
+        /// It replaces a stored value: reads return nil, also reads of stale data. It counts as an entry, and can be
+        /// replaced, removed, invalidated by a tag, and evicted.
         case missing(maxAge: Age? = nil, tags: [String] = [])
     }
 
-    /// The fresh value, loaded and stored where there is none.
+    /// The fresh value; if there is none, loads and stores it.
     ///
-    /// However many tasks ask this cache object for one key, one load at a time runs for it, in a task of its own
-    /// that begins with the first one's priority and task-local values. A task that is cancelled stops waiting at
-    /// once, with a `CancellationError`; the load goes on for the others, and is cancelled with the last of them.
-    /// What a load throws, all who wait for it get, in the order in which they came, and nothing is stored. A loaded value
-    /// that cannot be stored is returned all the same.
+    /// For each key, a cache object runs at most one load at a time, in a task that inherits the priority and the
+    /// task-local values of the first caller. A caller that is cancelled stops waiting at once, with a
+    /// `CancellationError`; the load continues for the others, and is cancelled after the last of them. If a load
+    /// throws, nothing is stored, and all its callers get the error, in the order of their calls. A loaded value that
+    /// cannot be stored is still returned.
     ///
-    /// What is removed, replaced, expired or invalidated while it is loaded, by whomever, is not stored; those who asked before get it,
-    /// and those who ask afterwards load again, when that load has ended.
+    /// If any process removes, replaces, expires or invalidates the key during its load, the loaded value is not
+    /// stored. Callers from before the change get it; later callers load again, when that load has ended.
     ///
-    /// A loader may ask for other keys, of any cache. One that asks for a key whose load waits for it gets
+    /// A loader may load other keys, of any cache. A loader that asks for a key whose load waits for it gets
     /// ``LoadError/cycle(keys:)``.
     ///
-    /// With the cache's `refreshAhead` above 0, a fresh hit may begin a load in the background, the likelier the
-    /// nearer its end and the longer the last load took, so that the readers of a popular key hardly ever miss together.
+    /// With `refreshAhead` above 0, a fresh hit may begin a load in the background. Its probability grows as the entry
+    /// nears its expiry, and with the duration of the last load, so that the callers of a popular key rarely have to
+    /// wait.
     ///
     /// - Parameters:
-    ///   - key: What the value is stored under.
-    ///   - options: When to load, and for how long.
-    ///   - maxAge: Of what is loaded; nil: the cache's.
-    ///   - tags: Of what is loaded.
+    ///   - key: The key of the value.
+    ///   - options: When to load, and how long to wait.
+    ///   - maxAge: The max age of a loaded value; nil: the cache's default.
+    ///   - tags: The tags of a loaded value.
     ///   - load: Gets the value from its origin.
-    /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` where the store cannot be
-    ///   read or the options are out of range.
-    public func value(
+    /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` if the store cannot be
+    ///   read or an option is out of range.
+    public nonisolated(nonsending) func value(
         for key: Key, policy options: LoadOptions = .default, maxAge: Age? = nil, tags: [String] = [],
         load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
         try await entry(for: key, policy: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
     }
 
-    /// As ``value(for:policy:maxAge:tags:load:)``, for a loader that validates: it is given what is stored, fresh or stale, with its
-    /// etag, and says what came of it.
+    /// Like ``value(for:policy:maxAge:tags:load:)``, for a loader that validates: it gets the stored entry, fresh or
+    /// stale, and returns a ``Loaded``.
     ///
-    /// The entry tells what happened: ``Entry/source`` where the value is from, ``Entry/isStale`` whether it is past its age,
-    /// ``Entry/error`` why it is served although it was to be loaded.
-    public func entry(
+    /// The entry's ``Entry/source`` is where the value is from, ``Entry/isStale`` whether it is past its max age, and
+    /// ``Entry/error`` why a stale value was served although the policy asked for a load.
+    public nonisolated(nonsending) func entry(
         for key: Key, policy options: LoadOptions = .default,
         load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Entry {
         if let fault = options.fault { throw failure(fault) }
         if options.policy != .reload,
-            let entry = try entry(for: key, includingStale: options.policy == .staleWhileRevalidate)
+            let entry = try await stored(for: key, includingStale: options.policy == .staleWhileRevalidate)
         {
-            guard entry.isStale || isDueEarly(entry) else { return entry }
-            if let paused = pause(of: key, options) { return entry.isStale ? entry.served(for: paused) : entry }
-            try loadBehind(key, insteadOf: entry, options, load)
+            guard entry.isStale || isRefreshDue(entry) else { return entry }
+            if let cause = pause(of: key, options) { return entry.isStale ? paused(entry, key, cause) : entry }
+            try loadInBackground(key, insteadOf: entry, options, load)
             return entry
         }
-        if let paused = pause(of: key, options), let stale = try entry(for: key, includingStale: true) {
-            return stale.served(for: paused)
+        if let cause = pause(of: key, options) {
+            guard options.servesStaleAfterFailure, let stale = try await stored(for: key, includingStale: true) else {
+                throw cause
+            }
+            return paused(stale, key, cause)
         }
         let outcome: Answer = try await WaitGraph.shared.waiting {
             (try identity(of: key), description(of: key))
@@ -78,5 +82,14 @@ extension Cache {
         case .entry(let entry): return entry
         case .missing: throw LoadError.missing(key: description(of: key))
         }
+    }
+
+    /// The stored entry, by a read that counts. Leaves the caller's executor only for a large value.
+    nonisolated(nonsending) func stored(for key: Key, includingStale: Bool) async throws -> Entry? {
+        try await reading(key) { try $0.entry(for: key, includingStale: includingStale) }
+    }
+
+    private func paused(_ stale: Entry, _ key: Key, _ cause: any Error) -> Entry {
+        stale.served(for: LoadError.paused(key: description(of: key), cause: cause))
     }
 }

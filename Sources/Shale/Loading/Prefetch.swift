@@ -1,8 +1,8 @@
 extension Cache {
-    /// Loads in the background what is not there, or stale. A failure changes nothing.
+    /// Loads a missing or stale value in the background. A failed load changes nothing.
     ///
-    /// - Returns: A token that cancels the load, unless others wait for it, and that knows what it comes to. Without it, the load
-    ///   goes to its end, or to the policy's hard limit.
+    /// - Returns: A handle that can cancel the load and wait for its result. If it is discarded, the load runs to its
+    ///   end or to the hard limit.
     @discardableResult
     public func prefetch(
         _ key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
@@ -10,7 +10,7 @@ extension Cache {
         prefetch(key, policy: options) { _ in .value(try await load()) }
     }
 
-    /// As the other form, for a loader that validates.
+    /// Like the other form, for a loader that validates.
     @discardableResult
     public func prefetch(
         _ key: Key, policy options: LoadOptions = .default,
@@ -19,13 +19,13 @@ extension Cache {
         let name = description(of: key)
         do {
             if let fault = options.fault { throw failure(fault) }
-            switch try loadBehind(key, insteadOf: nil, options, load) {
+            switch try loadInBackground(key, insteadOf: nil, options, load) {
             case .stored(let answer): return Prefetch(release: {}, output: { try answer.value(of: name) })
             case .load(let hold):
                 return Prefetch(
                     release: hold.release,
                     output: {
-                        // Each who waits holds the load; what is over has its result for all.
+                        // Each waiter is a holder of its own; a load that has ended keeps its result.
                         guard let answer = try await (hold.another() ?? hold).output() else {
                             throw CancellationError()
                         }
@@ -43,12 +43,12 @@ public struct Prefetch<Value: Sendable>: Sendable {
     fileprivate let release: @Sendable () -> Void
     fileprivate let output: @Sendable () async throws -> Value
 
-    /// What is loaded, or was there and fresh. Throws what the load throws; also after it has ended. A task that is cancelled stops
-    /// waiting.
+    /// The loaded value, or the fresh value that was already stored. Throws what the load throws, also after the load
+    /// has ended. A cancelled task stops waiting.
     public var value: Value {
         get async throws { try await output() }
     }
 
-    /// Cancels the load, unless it has ended or others wait for it. More than once is once.
+    /// Cancels the load, unless it has ended or other callers wait for it. Further calls have no effect.
     public func cancel() { release() }
 }

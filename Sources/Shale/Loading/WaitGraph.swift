@@ -1,10 +1,9 @@
 import Synchronization
 
-/// Which loads of this process wait for which others, so that none waits for itself.
+/// The waits-for graph of this process's loads, which detects cycles.
 ///
-/// A wait is noted only where a load waits: where a loader, or a task that it started, asks for a value. Loads are told
-/// apart by store and key, not by cache object: whichever object a load was begun through, the store's lease makes it
-/// wait for the one that is under way.
+/// It records only waits of loads: calls by a loader or by a task that it started. Loads are identified by store and
+/// key, not by cache object: the store's lease makes a load wait for one of the same key that another object began.
 final class WaitGraph: Sendable {
     static let shared = WaitGraph()
 
@@ -14,10 +13,11 @@ final class WaitGraph: Sendable {
     }
     private let waits = Mutex<[LoadIdentity: [Wait]]>([:])
 
-    /// Runs `body`, which waits for a load. Where that load waits for the one that asks, throws ``LoadError/cycle(keys:)`` instead.
-    func waiting<R>(for target: () throws -> (LoadIdentity, name: String), _ body: () async throws -> R) async throws
-        -> R
-    {
+    /// Runs `body`, which waits for a load. If that load waits for the calling one, throws ``LoadError/cycle(keys:)``
+    /// instead.
+    nonisolated(nonsending) func waiting<R>(
+        for target: () throws -> (LoadIdentity, name: String), _ body: nonisolated(nonsending) () async throws -> R
+    ) async throws -> R {
         guard let load = RunningLoad.current, !load.isOver else { return try await body() }
         let (target, name) = try target()
         try begin(Wait(load: load, target: target), name)
@@ -46,13 +46,13 @@ final class WaitGraph: Sendable {
         }
     }
 
-    /// Loads that each wait for the next, down to `end`.
+    /// A path of loads from `start` to `end`, each of which waits for the next.
     private static func path(
         from start: LoadIdentity, to end: RunningLoad, _ waits: [LoadIdentity: [Wait]], _ seen: inout Set<LoadIdentity>
     ) -> [RunningLoad]? {
         if start == end.identity { return [end] }
         guard seen.insert(start).inserted else { return nil }
-        // What a load has left behind keeps nobody waiting.
+        // Tasks that outlive their load block no caller of it.
         for wait in waits[start] ?? [] where !wait.load.isOver {
             if let rest = path(from: wait.target, to: end, waits, &seen) { return [wait.load] + rest }
         }
@@ -60,21 +60,21 @@ final class WaitGraph: Sendable {
     }
 }
 
-/// What is loaded: a key, as its store has it.
+/// The subject of a load: a store and an encoded key.
 struct LoadIdentity: Hashable, Sendable {
-    let place: StorePlace
+    let store: StoreIdentity
     let key: [UInt8]
 }
 
-/// A load under way, as its loader's task and those that it starts know it.
+/// A load under way. The loader's task and its children inherit it as a task-local value.
 final class RunningLoad: Sendable {
     @TaskLocal static var current: RunningLoad?
 
     let identity: LoadIdentity
-    /// For people.
+    /// For error messages.
     let name: String
     private let hasEnded = Atomic(false)
-    /// A task that the loader has left behind is no load any more.
+    /// True for tasks that outlive their loader: they are no longer part of a load.
     var isOver: Bool { hasEnded.load(ordering: .relaxed) }
 
     init(_ identity: LoadIdentity, name: String) {

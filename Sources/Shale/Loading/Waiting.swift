@@ -1,8 +1,8 @@
 import ShaleCore
 
-/// The steps of those who ask: who joins a load, waits for it, or does without.
+/// The steps of a caller: joining a load, waiting for it, and falling back to a stale entry.
 extension Cache {
-    /// What a load comes to, or what is stored by the time that one would begin.
+    /// The result of a load, or the entry that was stored before one began.
     enum Answer: Sendable {
         case entry(Entry)
         /// Known to be missing.
@@ -15,7 +15,7 @@ extension Cache {
             }
         }
 
-        /// The name is that of the key.
+        /// `name` describes the key.
         func value(of name: String) throws(LoadError) -> Value {
             switch self {
             case .entry(let entry): return entry.value
@@ -24,15 +24,16 @@ extension Cache {
         }
     }
 
-    /// What is stored and fresh, without counting as a use.
+    /// The fresh entry, without counting as a use.
     func freshAnswer(_ key: Key) throws(ShaleError) -> Answer? {
         if let entry = try read(key, includingStale: false, peeking: true) { return .entry(entry) }
         guard let known = try store.entry(for: try stored(key)), Meta.isMissing(known.meta) else { return nil }
         return .missing(Stamp(version: known.version, expires: known.expiresAt))
     }
 
-    /// The result of a load that is joined or begun. Where it fails, or takes too long, what is stale, if the options say so.
-    func answer(
+    /// Joins or begins a load and returns its result. If it fails or reaches a limit, returns the stale entry if the
+    /// options permit.
+    nonisolated(nonsending) func answer(
         for key: Key, _ options: LoadOptions, _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Answer {
         switch try join(key, insteadOf: nil, options, load) {
@@ -40,19 +41,21 @@ extension Cache {
         case .load(let hold):
             do { return try await wait(for: hold, of: key, options) } catch {
                 guard options.policy == .staleIfError, !Task.isCancelled,
-                    let stale = try entry(for: key, includingStale: true)
+                    let stale = try await stored(for: key, includingStale: true)
                 else { throw error }
                 return .entry(stale.served(for: error))
             }
         }
     }
 
-    private func wait(for hold: Hold<Answer>, of key: Key, _ options: LoadOptions) async throws -> Answer {
+    private nonisolated(nonsending) func wait(
+        for hold: Hold<Answer>, of key: Key, _ options: LoadOptions
+    ) async throws -> Answer {
         var left = options.hardLimit
         if let soft = options.usableSoftLimit {
             if let answer = try await hold.output(within: limit(soft)) { return answer }
             left = left.map { $0 - soft }
-            if let stored = try? entry(for: key, includingStale: true) {
+            if let stored = try? await stored(for: key, includingStale: true) {
                 if let left { end(hold, of: key, after: left, options) }
                 return .entry(stored.served(for: LoadError.softLimit(key: description(of: key), limit: soft)))
             }
@@ -64,9 +67,9 @@ extension Cache {
         throw error
     }
 
-    /// Loads without waiting, up to the hard limit, unless there is by now a fresh entry other than the known one.
+    /// Begins or joins a load without waiting, up to the hard limit, unless a fresh entry other than `known` is stored.
     @discardableResult
-    func loadBehind(
+    func loadInBackground(
         _ key: Key, insteadOf known: Entry?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
@@ -87,14 +90,15 @@ extension Cache {
 
     private func limit(_ time: Duration) -> TimeLimit { TimeLimit(time: time, clock: options.limitClock) }
 
-    /// Joins or begins the load of a key, unless there is by now a fresh entry other than the known one. A reload does not look.
+    /// Joins or begins the load of a key, unless a fresh entry other than `known` is stored. A reload ignores stored
+    /// entries.
     private func join(
         _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
         try loader.join(try stored(key)) { fence in
-            // Where the store cannot tell, another load does no harm.
-            (try? isUntouched(key, since: fence)) ?? false
+            // If the store cannot be read, a second load is harmless.
+            (try? isUnchanged(key, since: fence)) ?? false
         } unless: {
             guard options.policy != .reload, let current = try freshAnswer(key) else { return nil }
             return current.stamp == known ? nil : current
@@ -105,17 +109,17 @@ extension Cache {
         }
     }
 
-    // MARK: What decides
+    // MARK: Decisions
 
-    /// What a load that begins now may not know of counts from here.
+    /// The fence of a load that begins now: the load may miss later changes.
     package func fence(for key: Key) throws(ShaleError) -> Condition { try store.fence(for: try stored(key)) }
 
-    /// Whether nothing has happened to the key since then, and to no tag of any entry.
-    package func isUntouched(_ key: Key, since fence: Condition) throws(ShaleError) -> Bool {
-        try store.isUntouched(try stored(key), since: fence)
+    /// Whether the key is unchanged since the fence, and no tag of any entry was invalidated or expired.
+    package func isUnchanged(_ key: Key, since fence: Condition) throws(ShaleError) -> Bool {
+        try store.isUnchanged(try stored(key), since: fence)
     }
 
-    func isDueEarly(_ entry: Entry) -> Bool {
+    func isRefreshDue(_ entry: Entry) -> Bool {
         guard options.refreshAhead > 0, let expires = entry.expires else { return false }
         let loadTime = entry.meta.loadTime
         return loadTime > 0
@@ -124,24 +128,27 @@ extension Cache {
                 chance: .random(in: 0 ... .max))
     }
 
-    /// Why what is stale is served without a load; nil: no reason.
-    func pause(of key: Key, _ options: LoadOptions) -> LoadError? {
-        guard options.pauseAfterFailure != nil, options.servesStaleAfterFailure,
-            let storedKey = try? stored(key), let cause = pauses.cause(for: storedKey, at: store.now)
-        else { return nil }
-        return .paused(key: description(of: key), cause: cause)
+    /// The error of the failed load if the key's loads are paused, else nil.
+    func pause(of key: Key, _ options: LoadOptions) -> (any Error)? {
+        guard options.pauseAfterFailure != nil, options.policy != .reload, let storedKey = try? stored(key) else {
+            return nil
+        }
+        return pauses.cause(for: storedKey, at: store.now)
     }
 
     func beginPause(of key: Key, after error: any Error, _ options: LoadOptions) {
-        guard let time = options.pauseAfterFailure, options.servesStaleAfterFailure, let storedKey = try? stored(key)
-        else { return }
-        pauses.begin(storedKey, after: error, at: store.now, for: time)
+        guard let time = options.pauseAfterFailure, options.policy != .reload, let storedKey = try? stored(key) else {
+            return
+        }
+        let known = try? store.entry(for: storedKey, includingStale: true)
+        let hasStale = known.map { !Meta.isMissing($0.meta) } ?? false
+        pauses.begin(storedKey, hasStale: hasStale, after: error, at: store.now, for: time)
     }
 
     func identity(of key: Key) throws(ShaleError) -> LoadIdentity {
-        LoadIdentity(place: place, key: try stored(key))
+        LoadIdentity(store: storeIdentity, key: try stored(key))
     }
 
-    /// For people.
+    /// The key in error messages.
     func description(of key: Key) -> String { name.isEmpty ? "\(key)" : "\(key) of \"\(name)\"" }
 }

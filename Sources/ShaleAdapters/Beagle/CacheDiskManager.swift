@@ -5,14 +5,15 @@ import Foundation
 #endif
 import Shale
 
-/// The references that a ``CacheManager`` keeps in a directory, of which the least recently used leave first.
+/// The references that a ``CacheManager`` keeps in a directory, in LRU order.
 ///
-/// Every method may be called from any thread, and from several processes at once. What an update has written survives
-/// the process, even one that is killed; after a power cut everything up to the last `saveChanges` is there.
+/// All methods are safe to call from any thread and from several processes at once. Updates survive the process, even
+/// one that is killed; after a power failure, updates up to the last `saveChanges` are present, except references
+/// modified, evicted or moved since.
 public final class CacheDiskManager: Sendable {
     /// Nil: the capacity is 0.
     private let store: Store?
-    /// Of the manager that this belongs to.
+    /// The memory of the manager that this belongs to.
     private let memory: ReferenceMemory
     private let now: @Sendable () -> Date
     private let onError: @Sendable (ShaleError) -> Void
@@ -20,11 +21,13 @@ public final class CacheDiskManager: Sendable {
     /// Opens the directory, creating it and missing parents.
     ///
     /// - Parameters:
-    ///   - directory: A file URL on a local file system, for these references alone.
-    ///   - maximumCapacity: How many references are kept, of 1 GiB together at most. 0: none, and the directory is left alone.
-    ///     Other than last time: no other process may have it open. Nil: 150 in a new directory, unchanged in an existing one.
-    ///   - now: The clock that stamps what is stored.
-    ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
+    ///   - directory: A file URL on a local file system, for these references only.
+    ///   - maximumCapacity: The maximum number of references; together they have at most 1 GiB. 0: none, and the
+    ///     directory is not used. Changing it requires that no other process has the directory open. Nil: 150 in a new
+    ///     directory, unchanged in an existing one.
+    ///   - now: The clock for the creation time of references.
+    ///   - onError: Called with the errors of later calls, without a lock held. Beagle's methods do not throw: a call
+    ///     that fails finds nothing.
     public convenience init(
         at directory: URL, maximumCapacity: Int? = nil, now: @escaping @Sendable () -> Date = { Date() },
         onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
@@ -34,23 +37,24 @@ public final class CacheDiskManager: Sendable {
             onError: onError)
     }
 
-    /// Without a directory, nothing is kept on disk.
+    /// Without a directory, keeps nothing on disk.
     init(
         at directory: URL?, maximumCapacity: Int?, memory: ReferenceMemory, now: @escaping @Sendable () -> Date,
         onError: @escaping @Sendable (ShaleError) -> Void
     ) throws(ShaleError) {
         if let directory, !directory.isFileURL {
             throw ShaleError(
-                code: .invalid, message: "\(directory) is no file URL; a cache is a directory on a local file system")
+                code: .invalid,
+                message: "\(directory) is not a file URL; give the URL of a directory on a local file system")
         }
         if let maximumCapacity, maximumCapacity < 0 {
             throw ShaleError(
                 code: .invalid,
                 message:
-                    "\(directory?.path ?? "memory"): the capacity on disk is \(maximumCapacity); it is not negative")
+                    "\(directory?.path ?? "memory"): maximumCapacity is \(maximumCapacity); it must not be negative")
         }
         var options = Store.Options(maxEntries: maximumCapacity ?? CacheManager.Config.diskDefault)
-        // Several would share the limit out among them, and keep an order each.
+        // Several shards would each have a part of the limit and an order of their own.
         options.shards = 1
         store =
             if let directory, maximumCapacity != 0 {
@@ -63,22 +67,22 @@ public final class CacheDiskManager: Sendable {
         self.onError = onError
     }
 
-    /// Stores the reference, created now, in place of another with its identifier.
+    /// Stores the reference with the current time as its creation time, replacing one with the same identifier.
     public func update(_ reference: CacheReference) { store(stamped(reference)) }
 
-    /// The reference, which becomes the most recently used.
+    /// Returns the reference and makes it the most recently used.
     public func getReference(for key: String) -> CacheReference? { read(key)?.reference }
 
-    /// The same reference, created now.
+    /// The same reference with the current time as its creation time.
     func stamped(_ reference: CacheReference) -> CacheReference {
         CacheReference(
-            // A slice would keep all of its data in memory.
+            // Copies a slice, which would keep its whole buffer alive.
             identifier: reference.identifier, data: Data(reference.data), hash: reference.hash,
             maxAge: reference.maxAge,
             timeOfCreation: now())
     }
 
-    /// Gives its version; nil: it is not on disk.
+    /// Returns the version; nil: the reference is not on disk.
     @discardableResult
     func store(_ reference: CacheReference) -> UInt64? {
         attempt { store throws(ShaleError) in
@@ -87,7 +91,7 @@ public final class CacheDiskManager: Sendable {
         } ?? nil
     }
 
-    /// With its version.
+    /// The reference with its version.
     func read(_ key: String) -> (reference: CacheReference, version: UInt64)? {
         let read = attempt { store throws(ShaleError) in
             try store.withValue(for: stored(key)) { known, bytes in
@@ -102,12 +106,12 @@ public final class CacheDiskManager: Sendable {
         attempt { store throws(ShaleError) in try store.entry(for: stored(key), peeking: false) }
     }
 
-    /// How many references are on disk now.
+    /// The number of references on disk.
     public func numberOfReferences() -> Int {
         attempt { store throws(ShaleError) in Int(try store.statistics().entries) } ?? 0
     }
 
-    /// Removes the least recently used reference, from the memory of the manager that this belongs to as well.
+    /// Removes the least recently used reference, also from the memory of the manager that this belongs to.
     public func removeLastUsed() {
         attempt { store throws(ShaleError) in
             let memory = memory
@@ -117,18 +121,18 @@ public final class CacheDiskManager: Sendable {
         }
     }
 
-    /// Removes all references, from the memory of the manager that this belongs to as well.
+    /// Removes all references, also from the memory of the manager that this belongs to.
     public func clear() {
         attempt { store throws(ShaleError) in try store.removeAll() }
         memory.removeAll()
     }
 
-    /// Returns when all that was written before is safe from a power cut.
+    /// Returns when all earlier updates are safe from a power failure.
     public func saveChanges() {
         attempt { store throws(ShaleError) in try store.sync() }
     }
 
-    /// Identifiers that are equal are one.
+    /// Equal identifiers have the same key.
     private func stored(_ identifier: String) -> [UInt8] {
         identifier.isEmpty ? emptyIdentifier : [UInt8](canonical: identifier)
     }
@@ -143,14 +147,14 @@ public final class CacheDiskManager: Sendable {
     }
 }
 
-/// A store's keys are not empty, and no other identifier has these bytes: they are no UTF-8.
+/// The key of the empty identifier, as keys must not be empty. Not UTF-8, so no other identifier has it.
 private let emptyIdentifier: [UInt8] = [0xFF]
 
 private func identifier(storedAs key: [UInt8]) -> String {
     key == emptyIdentifier ? "" : String(decoding: key, as: UTF8.self)
 }
 
-/// What the store keeps beside a reference's data, as JSON.
+/// The metadata of a reference, in the store's meta bytes as JSON.
 private struct Meta: Codable {
     let hash: String
     let maxAge: Int?
@@ -165,11 +169,12 @@ extension CacheReference {
             throw ShaleError(
                 code: .invalid,
                 message:
-                    "the reference \(identifier) cannot be encoded, its timeOfCreation is no point in time: \(error)")
+                    "the reference \(identifier) cannot be encoded: its timeOfCreation is not a finite number: \(error)"
+            )
         }
     }
 
-    /// Nil for what somebody else wrote.
+    /// Nil for entries of other writers.
     fileprivate init?(identifier: String, data: UnsafeRawBufferPointer, meta: [UInt8]) {
         guard let meta = try? JSONDecoder().decode(Meta.self, from: Data(meta)) else { return nil }
         self.init(

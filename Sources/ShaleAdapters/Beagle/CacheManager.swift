@@ -5,7 +5,7 @@ import Foundation
 #endif
 import Shale
 
-/// Beagle's cache of components: a few references in memory, more of them in a directory.
+/// Beagle's cache of components: some references in memory, more in a directory.
 ///
 /// ```swift
 /// let manager = try CacheManager(at: directory)
@@ -13,26 +13,26 @@ import Shale
 /// if let reference = manager.getReference(identifiedBy: url), manager.isValid(reference: reference) { … }
 /// ```
 ///
-/// Each tier has a capacity of its own, and drops exactly the least recently used beyond it. A read counts as a use
-/// in both. References stay when they are past their age: whether one is still valid is asked with `isValid`.
+/// Each tier has its own capacity, and evicts exactly the least recently used reference beyond it. A read counts as a
+/// use in both. References past their age are kept: `isValid` checks the age.
 ///
-/// Every method may be called from any thread. Processes that open one directory share what is on disk; what is in
-/// memory is each one's own, and may be older.
+/// All methods are safe to call from any thread. Processes that open one directory share the references on disk; each
+/// has its own references in memory, which may be older.
 public final class CacheManager: Sendable {
     /// Capacities are numbers of references.
     public struct Config: Sendable {
-        /// 0: nothing is kept in memory.
+        /// 0: keeps nothing in memory.
         public let memoryMaximumCapacity: Int
-        /// 0: nothing is kept on disk.
+        /// 0: keeps nothing on disk.
         public let diskMaximumCapacity: Int
-        /// Seconds; of references that have no `maxAge` of their own.
+        /// The max age, in seconds, of references without a `maxAge`.
         public let cacheMaxAge: Int
 
-        /// Whether somebody has asked for the capacity on disk.
+        /// Whether the caller has set the capacity on disk.
         fileprivate let limitsDisk: Bool
         static let diskDefault = 150
 
-        /// A capacity on disk that is left out is 150 in a new directory, and unchanged in an existing one.
+        /// A nil `diskMaximumCapacity` is 150 in a new directory, and unchanged in an existing one.
         public init(memoryMaximumCapacity: Int = 15, diskMaximumCapacity: Int? = nil, cacheMaxAge: Int = 300) {
             self.memoryMaximumCapacity = memoryMaximumCapacity
             self.diskMaximumCapacity = diskMaximumCapacity ?? Config.diskDefault
@@ -49,10 +49,11 @@ public final class CacheManager: Sendable {
     /// Opens the cache in a directory, creating it and missing parents.
     ///
     /// - Parameters:
-    ///   - directory: A file URL on a local file system, for this cache alone.
-    ///   - config: How many references each tier holds, and their default age.
-    ///   - now: The clock that `isValid` goes by.
-    ///   - onError: Gets what fails later on, under no lock: Beagle's methods throw nothing. What fails reads as nothing there.
+    ///   - directory: A file URL on a local file system, for this cache only.
+    ///   - config: The capacities of the tiers and the default max age.
+    ///   - now: The clock for creation times and `isValid`.
+    ///   - onError: Called with the errors of later calls, without a lock held. Beagle's methods do not throw: a call
+    ///     that fails finds nothing.
     public convenience init(
         at directory: URL, config: Config = Config(), now: @escaping @Sendable () -> Date = { Date() },
         onError: @escaping @Sendable (ShaleError) -> Void = { _ in }
@@ -60,7 +61,7 @@ public final class CacheManager: Sendable {
         try self.init(in: directory, config, now, onError)
     }
 
-    /// A cache in memory alone, which goes with its last reference.
+    /// A cache in memory only, which its last reference frees.
     public static func inMemory(
         memoryMaximumCapacity: Int = 15, cacheMaxAge: Int = 300, now: @escaping @Sendable () -> Date = { Date() }
     ) throws(ShaleError) -> CacheManager {
@@ -73,12 +74,12 @@ public final class CacheManager: Sendable {
         in directory: URL?, _ config: Config, _ now: @escaping @Sendable () -> Date,
         _ onError: @escaping @Sendable (ShaleError) -> Void
     ) throws(ShaleError) {
-        if config.memoryMaximumCapacity < 0 || config.cacheMaxAge < 0 {
+        for (name, value) in [
+            ("memoryMaximumCapacity", config.memoryMaximumCapacity), ("cacheMaxAge", config.cacheMaxAge),
+        ] where value < 0 {
             throw ShaleError(
                 code: .invalid,
-                message:
-                    "\(directory?.path ?? "memory"): the capacity in memory is \(config.memoryMaximumCapacity), and the default age \(config.cacheMaxAge); neither is negative"
-            )
+                message: "\(directory?.path ?? "memory"): \(name) is \(value); it must not be negative")
         }
         self.config = config
         self.now = now
@@ -88,13 +89,14 @@ public final class CacheManager: Sendable {
             now: now, onError: onError)
     }
 
-    /// Stores the reference in both tiers, created now, in place of another with its identifier.
+    /// Stores the reference in both tiers with the current time as its creation time, replacing one with the same
+    /// identifier.
     public func addToCache(_ reference: CacheReference) {
         let reference = diskManager.stamped(reference), removals = memory.removals
         memory.insert(reference, version: diskManager.store(reference), since: removals)
     }
 
-    /// The reference, valid or not, from memory or else from disk.
+    /// The reference, valid or not, from memory or disk.
     public func getReference(identifiedBy id: String) -> CacheReference? {
         if let reference = memory.use(id) {
             diskManager.use(id)
@@ -106,7 +108,8 @@ public final class CacheManager: Sendable {
         return reference
     }
 
-    /// Whether the reference's age is not over: its own `maxAge`, or else the default. An age of 0 is over at once. Removes nothing.
+    /// Whether the reference is within its `maxAge`, or the default max age. A max age of 0 is never valid. Removes
+    /// nothing.
     public func isValid(reference: CacheReference) -> Bool {
         let maxAge = reference.maxAge ?? config.cacheMaxAge
         return maxAge > 0 && reference.timeOfCreation + TimeInterval(maxAge) > now()

@@ -4,14 +4,14 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// A server-driven component as it came, with what is known of it.
+/// A server-driven component as received, with its metadata.
 public struct CacheReference: Codable, Sendable, Equatable {
-    /// What it is stored under: the component's URL, usually.
+    /// The key, usually the component's URL.
     public let identifier: String
     public let data: Data
-    /// The validator that the server gave for the data.
+    /// The server's validator for the data.
     public let hash: String
-    /// Seconds from `timeOfCreation` on; nil: the cache manager's default.
+    /// In seconds, counted from `timeOfCreation`; nil: the cache manager's default.
     public let maxAge: Int?
     /// The cache manager sets it when it stores the reference.
     public let timeOfCreation: Date

@@ -4,7 +4,7 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// What a request says beside its URL.
+/// Method, headers and body of a request.
 public struct HttpAdditionalData: Hashable, Codable, Sendable {
     public enum Method: String, Codable, Sendable {
         case get = "GET", post = "POST", put = "PUT", delete = "DELETE", head = "HEAD", patch = "PATCH"

@@ -5,22 +5,22 @@ import Foundation
 #endif
 import Shale
 
-/// How a ``ViewClient`` reaches the network. Called from any thread, several requests at once.
+/// The network access of a ``ViewClient``. Called from any thread, concurrently.
 public protocol NetworkClientProtocol: Sendable {
     /// Begins a request. Calls `completion` once, from any thread, also after a cancellation.
     ///
-    /// - Returns: A token that cancels the request; nil where there is nothing to cancel.
+    /// - Returns: A token that cancels the request; nil if the request cannot be cancelled.
     func executeRequest(
         _ request: ViewRequest, completion: @escaping @Sendable (Result<NetworkResponse, NetworkError>) -> Void
     ) -> (any RequestToken)?
 }
 
-/// Cancels a request. Any thread may call it; more than once is once.
+/// Cancels a request. Safe to call from any thread; further calls have no effect.
 public protocol RequestToken: Sendable {
     func cancel()
 }
 
-/// A server's answer.
+/// A response of a server.
 public struct NetworkResponse: Sendable {
     public let data: Data
     public let statusCode: Int
@@ -37,7 +37,7 @@ public struct NetworkResponse: Sendable {
 public struct NetworkError: Error {
     public let error: any Error
     public let request: ViewRequest
-    /// Nil: none came.
+    /// Nil: there was no response.
     public let response: NetworkResponse?
 
     public init(error: any Error, request: ViewRequest, response: NetworkResponse? = nil) {
@@ -46,7 +46,7 @@ public struct NetworkError: Error {
         self.response = response
     }
 
-    /// A status code that is neither a success nor a "not modified" that was asked for.
+    /// A status code other than 2xx, and other than 304 for a request with a hash.
     public struct UnexpectedStatus: Error, Equatable {
         public let statusCode: Int
 
@@ -57,12 +57,12 @@ public struct NetworkError: Error {
 }
 
 extension NetworkClientProtocol {
-    /// The answer, or a `NetworkError`. A task that is cancelled cancels the request, and waits for its client no longer.
+    /// The response; throws `NetworkError`. Cancelling the task cancels the request and ends the wait.
     func response(to request: ViewRequest) async throws -> NetworkResponse {
         let (answers, continuation) = AsyncStream.makeStream(of: Result<NetworkResponse, NetworkError>.self)
         let token = executeRequest(request) { answer in continuation.yield(answer) }
         return try await withTaskCancellationHandler {
-            // Ends without an answer in a task that is cancelled.
+            // The stream ends without an element if the task is cancelled.
             for await answer in answers { return try answer.get() }
             throw CancellationError()
         } onCancel: {
@@ -77,17 +77,17 @@ extension NetworkResponse {
     var isSuccess: Bool { 200..<300 ~= statusCode }
     var isNotModified: Bool { statusCode == 304 }
 
-    /// The validator of what came.
+    /// The validator of the component.
     var hash: String? { header(NetworkResponse.hashHeader) }
 
-    /// Of `Cache-Control`, `max-age` alone counts.
+    /// From `Cache-Control: max-age`. Other directives are ignored.
     var maxAge: Age? {
         let directives = header("cache-control")?.lowercased().split { $0 == "," || $0 == " " } ?? []
         return directives.lazy.compactMap { $0.hasPrefix("max-age=") ? Int($0.dropFirst(8)) : nil }.first { $0 >= 0 }
             .map { .seconds($0) }
     }
 
-    /// Names of headers are the same in any case.
+    /// Header names are case-insensitive.
     private func header(_ name: String) -> String? {
         headers.first { $0.key.lowercased() == name }?.value
     }

@@ -1,8 +1,8 @@
 import Shale
 import Synchronization
 
-/// The references that a ``CacheManager`` has in memory, the least recently used leaving first, exactly. Its disk manager knows it,
-/// so that what leaves the disk by that is gone here as well.
+/// The references that a ``CacheManager`` has in memory, in exact LRU order. The disk manager shares it, so that its
+/// removals also apply to memory.
 final class ReferenceMemory: Sendable {
     private struct Item {
         let reference: CacheReference
@@ -19,17 +19,17 @@ final class ReferenceMemory: Sendable {
 
     init(capacity: Int) { self.capacity = capacity }
 
-    /// How often something was removed.
+    /// The number of removals.
     var removals: Int { state.withLock { $0.removals } }
 
-    /// The reference, which becomes the most recently used.
+    /// Returns the reference and makes it the most recently used.
     func use(_ identifier: String) -> CacheReference? { state.withLock { $0.items.use(identifier)?.reference } }
 
-    /// Keeps the reference, unless one is there that was stored later, or something was removed since: that may have been
-    /// meant. Without a version, as it is not on disk, it replaces what is there.
+    /// Keeps the reference, unless a later one is present, or there was a removal since, which may have been of this
+    /// reference. Without a version, which means that it is not on disk, it replaces any other.
     func insert(_ reference: CacheReference, version: UInt64?, since removals: Int) {
         guard capacity > 0 else { return }
-        // What leaves is released behind the lock.
+        // Returned items are freed after the lock is released.
         _ = state.withLock { state -> [Item] in
             let present = state.items.use(reference.identifier)
             let version = version ?? present?.version ?? 0

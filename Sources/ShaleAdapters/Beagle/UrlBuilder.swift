@@ -4,13 +4,13 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// Makes the URL to request of what an application writes. Called from any thread.
+/// Builds request URLs from an application's paths. Called from any thread.
 public protocol UrlBuilderProtocol: Sendable {
-    /// Nil: nothing that could be requested.
+    /// Nil if the path is not valid.
     func build(path: String) -> URL?
 }
 
-/// Puts paths behind a base URL.
+/// Appends paths to a base URL.
 public struct UrlBuilder: UrlBuilderProtocol {
     public var baseUrl: URL?
 
@@ -18,8 +18,9 @@ public struct UrlBuilder: UrlBuilderProtocol {
         self.baseUrl = baseUrl
     }
 
-    /// A path that begins with a slash comes behind the whole base URL; anything else has to be an absolute URL. What is not
-    /// percent-encoded and has to be, is encoded. Nil for a path without a base URL, and for what has no scheme.
+    /// Appends a path that begins with a slash to the whole base URL; any other path has to be an absolute URL.
+    /// Percent-encodes characters that require it. Nil for a relative path without a base URL, and for a URL without a
+    /// scheme.
     public func build(path: String) -> URL? {
         var address = path
         if path.hasPrefix("/"), let base = baseUrl?.absoluteString {

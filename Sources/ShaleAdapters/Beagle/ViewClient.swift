@@ -5,7 +5,7 @@ import Foundation
 #endif
 import Shale
 
-/// What screens need of a view client, so that tests can give them another one.
+/// The part of a view client that screens need, so that tests can substitute another one.
 public protocol ViewClientProtocol<Component>: Sendable {
     associatedtype Component: Sendable
 
@@ -22,7 +22,7 @@ public protocol ViewClientProtocol<Component>: Sendable {
 }
 
 extension ViewClientProtocol {
-    /// The component by the other `fetch`, whose request a task that is cancelled cancels.
+    /// The component, through the other `fetch`. Cancelling the task cancels the request.
     public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
         let (results, continuation) = AsyncStream.makeStream(of: Result<Component, ViewRequest.Error>.self)
         let token = fetch(url: url, additionalData: additionalData) { continuation.yield($0) }
@@ -35,7 +35,7 @@ extension ViewClientProtocol {
     }
 }
 
-/// Beagle's view client: components by their URL, from a cache, or else from the network.
+/// Beagle's view client: components by URL, from a cache or the network.
 ///
 /// ```swift
 /// let screens = try Cache<ViewKey, Screen>(at: directory, maxAge: .seconds(300))
@@ -44,14 +44,14 @@ extension ViewClientProtocol {
 /// let home = try await client.fetch(url: "/home")
 /// ```
 ///
-/// However many ask for a component, one request at a time runs for it, prefetches among them. Only components are stored,
-/// failures never. How long they are fresh the answer's `Cache-Control: max-age` says, or else the cache. The answer's
-/// `beagle-hash` is kept with a component; once that is stale, the hash goes with the next request, and the answer 304 gives the
-/// stored component a new age. Should the cache fail, the network alone serves.
+/// At most one request runs for a component, including prefetches; all callers share it. Failures are not stored. The
+/// max age of a component is that of the response's `Cache-Control: max-age`, or else the cache's default. The
+/// response's `beagle-hash` is stored with the component. Requests for a stale component send the hash, and the
+/// response 304 renews the stored component. If the cache fails, components come from the network.
 ///
-/// Every method may be called from any thread.
+/// All methods are safe to call from any thread.
 public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
-    /// Where the components are.
+    /// Holds the components.
     public let cache: Cache<ViewKey, Component>
     private let networkClient: (any NetworkClientProtocol)?
     private let urlBuilder: any UrlBuilderProtocol
@@ -59,12 +59,12 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
     private let key: @Sendable (_ url: String, HttpAdditionalData?) -> ViewKey
 
     /// - Parameters:
-    ///   - cache: Where components are kept.
-    ///   - networkClient: Nil: there are components from the cache alone.
-    ///   - urlBuilder: Makes URLs of what callers ask for.
-    ///   - coder: Decodes what the network sends. How components are stored is the cache's matter.
-    ///   - key: What tells components apart. By default everything does that is in a request: a URL with other headers or
-    ///     another body is another component.
+    ///   - cache: Holds the components.
+    ///   - networkClient: Nil: components come only from the cache.
+    ///   - urlBuilder: Builds request URLs from callers' paths.
+    ///   - coder: Decodes responses. The cache's own coder encodes stored components.
+    ///   - key: The key of a component. By default it has the whole request: the same URL with another method, other
+    ///     headers or another body is another component.
     public init(
         cache: Cache<ViewKey, Component>, networkClient: (any NetworkClientProtocol)?,
         urlBuilder: any UrlBuilderProtocol = UrlBuilder(),
@@ -80,14 +80,14 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
         self.key = key
     }
 
-    /// The component, if it is fresh, or else from the network.
+    /// The fresh component from the cache, or the component from the network.
     ///
     /// - Parameters:
-    ///   - url: As the URL builder takes it.
-    ///   - additionalData: What else belongs to the request.
-    ///   - completion: Called once: before `fetch` returns, where it returns no token; else from any thread. After a
+    ///   - url: A path or URL for the URL builder.
+    ///   - additionalData: Method, headers and body of the request.
+    ///   - completion: Called once: before `fetch` returns if it returns nil, otherwise from any thread. After a
     ///     cancellation it gets a `networkError` with a `CancellationError`.
-    /// - Returns: A token that stops waiting. The request is cancelled with the last one who waits for it.
+    /// - Returns: A token that stops waiting. The request is cancelled after the last caller has stopped waiting.
     @discardableResult
     public func fetch(
         url: String, additionalData: HttpAdditionalData? = nil,
@@ -114,12 +114,13 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
             })
     }
 
-    /// The component, if it is fresh, or else from the network. Throws `ViewRequest.Error`, and a `CancellationError` in a task that is cancelled.
+    /// The fresh component from the cache, or the component from the network. Throws `ViewRequest.Error`, and
+    /// `CancellationError` in a cancelled task.
     public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
         try await load(key(url, additionalData)) { try origin(of: url, additionalData) }
     }
 
-    /// Requests the component, in the background, whether or not it is in the cache, and replaces it there. A failure changes nothing.
+    /// Requests the component in the background, even if it is in the cache, and stores it. A failure changes nothing.
     public func prefetch(url: String, additionalData: HttpAdditionalData? = nil) {
         Task {
             _ = try? await load(key(url, additionalData), .reload) { try origin(of: url, additionalData) }
@@ -128,7 +129,7 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
 
     // MARK: Steps
 
-    /// Where a component comes from that is not in the cache.
+    /// The client and the request for a component that is not in the cache.
     private struct Origin: Sendable {
         let client: any NetworkClientProtocol
         let request: ViewRequest
@@ -171,7 +172,7 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
     }
 
     private func decode(_ response: NetworkResponse) throws(ViewRequest.Error) -> Component {
-        // (A slice's indices begin anywhere.)
+        // Copies a slice, whose indices need not begin at 0.
         do { return try coder.decode(Data(response.data)) } catch { throw .decoding(error) }
     }
 }

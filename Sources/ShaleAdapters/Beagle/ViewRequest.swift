@@ -4,7 +4,7 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// What a ``ViewClient`` asks its network client for. Beagle calls it `Request`.
+/// A request of a ``ViewClient`` to its network client. Beagle calls it `Request`.
 public struct ViewRequest: Sendable, Equatable {
     public let url: URL
     public var additionalData: HttpAdditionalData?
@@ -14,13 +14,14 @@ public struct ViewRequest: Sendable, Equatable {
         self.additionalData = additionalData
     }
 
-    /// Why there is no component.
+    /// Why a fetch failed.
     public enum Error: Swift.Error {
-        /// The network client failed, or answered with an unexpected status; or the caller cancelled, which its `error` says.
+        /// The network client failed, the response has an unexpected status, or the caller cancelled (then `error` is a
+        /// `CancellationError`).
         case networkError(NetworkError)
-        /// The answer is no component.
+        /// The response does not decode to a component.
         case decoding(any Swift.Error)
-        /// The URL builder made nothing of this.
+        /// The URL builder returned nil for this URL.
         case urlBuilderError(String)
         /// The view client has no network client.
         case networkClientWasNotConfigured
@@ -31,18 +32,18 @@ extension ViewRequest.Error: CustomStringConvertible {
     public var description: String {
         switch self {
         case .networkError(let failure): "\(failure.request.url): \(failure.error)"
-        case .decoding(let error): "the answer is no component: \(error)"
+        case .decoding(let error): "the response does not decode to a component: \(error)"
         case .urlBuilderError(let url):
-            "no URL can be made of \"\(url)\"; give an absolute URL, or the URL builder a base URL"
-        case .networkClientWasNotConfigured: "the view client has no network client; give it one when it is made"
+            "\"\(url)\" is not a valid URL; use an absolute URL, or set the URL builder's baseUrl"
+        case .networkClientWasNotConfigured: "the view client has no network client; pass one to its initializer"
         }
     }
 }
 
-/// What a component is stored under.
+/// The key of a component.
 public struct ViewKey: Hashable, Codable, Sendable {
     public let url: String
-    /// Nil also for data that says nothing but GET.
+    /// Nil also for a GET without headers and body.
     public let additionalData: HttpAdditionalData?
 
     public init(url: String, additionalData: HttpAdditionalData? = nil) {

@@ -1,4 +1,4 @@
-/// Changes to a provider's list, made when their result is asked for, in their order, and then stored.
+/// A sequence of changes to a provider's list. `result()` applies and stores them.
 ///
 /// ```swift
 /// let mocks = try await Actions<Mock>.with(provider, in: providers)
@@ -7,8 +7,8 @@
 ///     .result()
 /// ```
 ///
-/// Every action gives a new value and leaves its own alone. Positions count from 0; a closure that is given a position is
-/// given the elements' count before the action as well. A provider without a record begins with an empty list.
+/// Each action returns a new value. Positions count from 0; closures with a position also get the count of elements
+/// before the action. A provider without a record starts with an empty list.
 public struct Actions<Element: Codable & Sendable>: Sendable {
     public typealias Func1Count = @Sendable (_ count: Int) -> Bool
     public typealias Func1Element = @Sendable (_ element: Element) -> Bool
@@ -25,16 +25,16 @@ public struct Actions<Element: Codable & Sendable>: Sendable {
         self.cache = cache
     }
 
-    /// Actions on the provider's record; the provider's `evict` plays no part.
+    /// Actions on the provider's record. The provider's `evict` is ignored.
     public static func with(_ provider: some CacheProvider, in cache: ProviderCache) -> Actions {
         Actions(provider: provider, cache: cache)
     }
 
-    /// Reads the record, changes it, stores it under a new age, and returns it. Other records stay as they are.
+    /// Reads the record, changes it, stores it with a new age, and returns it.
     ///
-    /// Where somebody else, perhaps in another process, changes the record meanwhile, the actions are applied again to what that
-    /// left: no change is lost, and closures may be called several times.
-    /// Throws `ShaleError` where the list cannot be stored, and `ProviderCacheError` where it does not go through JSON.
+    /// If another task or process changes the record in between, applies the actions again to the changed record: no
+    /// change is lost, and closures may be called several times. Throws `ShaleError` if the list cannot be stored, and
+    /// `ProviderCacheError` if it cannot be encoded to or decoded from JSON.
     @discardableResult
     public func result() async throws -> [Element] {
         try cache.edit(provider) { elements in
@@ -52,7 +52,8 @@ public struct Actions<Element: Codable & Sendable>: Sendable {
 // MARK: Add
 
 extension Actions {
-    /// Inserts before the first position that satisfies the predicate; the last one it is asked for is `count`, the end. None: nothing is added.
+    /// Inserts before the first position that satisfies the predicate, the last of which is `count`, the end. Adds
+    /// nothing if no position does.
     public func add(_ predicate: @escaping Func2, candidate: Element) -> Actions {
         addAll(predicate, candidates: [candidate])
     }
@@ -69,7 +70,7 @@ extension Actions {
         addAll({ position, count in position == count }, candidates: candidates)
     }
 
-    /// As `add`, for several, which keep their order.
+    /// Like `add`, for several elements, which keep their order.
     public func addAll(_ predicate: @escaping Func2, candidates: [Element]) -> Actions {
         then { elements in
             let count = elements.count
@@ -115,10 +116,10 @@ extension Actions {
         evictIterable { position, count, _ in count - position > n }
     }
 
-    /// The first that satisfies the predicate.
+    /// Evicts the first element that satisfies the predicate.
     public func evict(_ predicate: @escaping Func1Element) -> Actions { evict { _, _, element in predicate(element) } }
 
-    /// The first that satisfies the predicate.
+    /// Evicts the first element that satisfies the predicate.
     public func evict(_ predicate: @escaping Func3) -> Actions {
         then { elements in
             let count = elements.count
@@ -128,7 +129,7 @@ extension Actions {
         }
     }
 
-    /// All that satisfy the predicate.
+    /// Evicts all elements that satisfy the predicate.
     public func evictIterable(_ predicate: @escaping Func3) -> Actions {
         then { elements in
             let count = elements.count
@@ -140,12 +141,12 @@ extension Actions {
 // MARK: Update
 
 extension Actions {
-    /// The first that satisfies the predicate.
+    /// Replaces the first element that satisfies the predicate.
     public func update(_ predicate: @escaping Func1Element, replace: @escaping Replace) -> Actions {
         update({ _, _, element in predicate(element) }, replace: replace)
     }
 
-    /// The first that satisfies the predicate.
+    /// Replaces the first element that satisfies the predicate.
     public func update(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
         then { elements in
             let count = elements.count
@@ -155,12 +156,12 @@ extension Actions {
         }
     }
 
-    /// All that satisfy the predicate.
+    /// Replaces all elements that satisfy the predicate.
     public func updateIterable(_ predicate: @escaping Func1Element, replace: @escaping Replace) -> Actions {
         updateIterable({ _, _, element in predicate(element) }, replace: replace)
     }
 
-    /// All that satisfy the predicate.
+    /// Replaces all elements that satisfy the predicate.
     public func updateIterable(_ predicate: @escaping Func3, replace: @escaping Replace) -> Actions {
         then { elements in
             let count = elements.count

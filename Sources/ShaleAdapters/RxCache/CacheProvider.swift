@@ -1,4 +1,4 @@
-/// What a record is called and how it is kept. Usually an enum, each of whose cases is a provider.
+/// The name and the retention of a record. Usually an enum with a case for each provider.
 ///
 /// ```swift
 /// enum Providers: CacheProvider {
@@ -15,20 +15,21 @@
 /// }
 /// ```
 ///
-/// Everything has a default: one record, for ever, that may leave to make room.
+/// Every requirement has a default: one record, kept forever unless a full cache evicts it.
 public protocol CacheProvider: Sendable {
-    /// How old a record may be. It applies to records that are stored already. Nil: any age.
+    /// The maximum age of a record, also of records that are already stored. Nil: any age.
     var lifeCache: LifeCache? { get }
-    /// Tells the provider's records apart. Nil: there is one.
+    /// Distinguishes the provider's records. Nil: there is one.
     var dynamicKey: DynamicKey? { get }
-    /// Tells them apart in two steps; its key goes before that of `dynamicKey`.
+    /// Distinguishes the provider's records by two keys; its `dynamicKey` has precedence over the one above.
     var dynamicKeyGroup: DynamicKeyGroup? { get }
-    /// Whether the loader is asked even where there is a record, and what is removed once it has answered. Nil: neither.
+    /// Whether to call the loader even if there is a record, and which records to remove once it has returned. Nil:
+    /// neither.
     var evict: EvictProvider? { get }
-    /// False: the record is never removed to make room.
+    /// False: a full cache never evicts the record.
     func expirable() -> Bool
-    /// The first part of its records' keys. By itself the enum case's name without its arguments, or what a `description`
-    /// of the provider's own says before the first "(".
+    /// The first part of the records' keys. By default the enum case's name without its arguments: the part of the
+    /// provider's description before the first "(".
     var providerKey: String { get }
 }
 

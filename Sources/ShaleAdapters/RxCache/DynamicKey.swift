@@ -1,11 +1,11 @@
-/// Tells the records of one provider apart: a page, a filter, an order.
+/// Distinguishes the records of one provider, for example by page, filter or order.
 public struct DynamicKey: Sendable, Hashable {
     public let dynamicKey: String
 
     public init(dynamicKey: String) { self.dynamicKey = dynamicKey }
 }
 
-/// Tells the records of one provider apart in two steps: a filter, and a page of what it lets through.
+/// Distinguishes the records of one provider by two keys, for example by filter and page.
 public struct DynamicKeyGroup: Sendable, Hashable {
     public let dynamicKey: String
     public let group: String

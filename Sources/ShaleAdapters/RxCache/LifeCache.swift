@@ -1,6 +1,6 @@
 import Shale
 
-/// How old a record may be. 0: any age.
+/// The maximum age of a record. 0: any age.
 public struct LifeCache: Sendable, Hashable {
     public enum TimeUnit: Int, Sendable {
         case seconds = 1
@@ -22,7 +22,7 @@ public struct LifeCache: Sendable, Hashable {
         duration == 0 ? nil : Int64(exactly: (duration * Double(timeUnit.rawValue) * 1000).rounded(.up))
     }
 
-    /// Whether a record of an age in milliseconds is too old.
+    /// Whether a record of `age`, in milliseconds, is too old.
     func isOver(at age: Int64) -> Bool {
         milliseconds.map { age >= $0 } ?? false
     }

@@ -6,22 +6,22 @@ import Foundation
 import Shale
 import Synchronization
 
-/// RxCache's providers, with async functions in the place of observables.
+/// RxCache's providers, with async functions instead of observables.
 ///
 /// ```swift
 /// let providers = try ProviderCache(at: directory)
 /// let mocks = try await providers.cache(api.mocks, provider: Providers.getMocksOfPage(1, evict: false))
 /// ```
 ///
-/// A record is served from memory, else from disk, as long as its provider's `lifeCache` lasts; else the loader is asked,
-/// and what it gives is stored. All tasks that miss one record at the same time wait for one loader, unless they evict.
+/// A record is served from memory or disk within its provider's `lifeCache`; otherwise the cache calls the loader and
+/// stores the result. All tasks that miss a record at the same time share one loader, unless they evict.
 ///
-/// What is returned is always a copy, made through JSON: changing it, or what the loader gave, changes nothing stored.
+/// Results are copies, made through JSON: changing them, or the loader's result, does not change the stored record.
 ///
-/// Any thread and task may use it, and several processes the same directory.
+/// All methods are safe to call from any thread; several processes may use one directory.
 public final class ProviderCache: Sendable {
-    /// Whether a record past its age, or one that was to be evicted, is served where the loader fails. Set: applies from the next
-    /// request on.
+    /// Whether a record that is past its age, or that the provider evicts, is served if the loader fails. A new value
+    /// applies from the next request on.
     public var useExpiredDataIfLoaderNotAvailable: Bool {
         get { usesExpired.load(ordering: .relaxed) }
         set { usesExpired.store(newValue, ordering: .relaxed) }
@@ -32,14 +32,14 @@ public final class ProviderCache: Sendable {
     /// Opens the cache in a directory, creating it and missing parents.
     ///
     /// - Parameters:
-    ///   - directory: On a local file system, and of this cache alone. For a cache without one there is
+    ///   - directory: On a local file system, for this cache only. A cache without a directory is
     ///     ``inMemory(maxMBPersistenceCache:useExpiredDataIfLoaderNotAvailable:memoryEntries:now:)``.
-    ///   - maxMBPersistenceCache: Megabytes, of 2^20 bytes, at least 1, that all files together may have. Near the limit records leave,
-    ///     the least recently used first, except those whose provider is not `expirable()`. Nil: 300 for a new cache, unchanged
-    ///     for an existing one.
-    ///   - useExpiredDataIfLoaderNotAvailable: Whether a record past its age, or one that was to be evicted, is served where
-    ///     the loader fails. Without it, records past the age that they were stored with leave the disk now.
-    ///   - memoryEntries: Records that are kept in memory; 0: none.
+    ///   - maxMBPersistenceCache: The maximum size of all files, in megabytes of 2^20 bytes, at least 1. Near the limit
+    ///     the cache evicts the least recently used records, except those whose provider is not `expirable()`. Nil: 300
+    ///     for a new cache, unchanged for an existing one.
+    ///   - useExpiredDataIfLoaderNotAvailable: Whether a record that is past its age, or that the provider evicts, is
+    ///     served if the loader fails. If false, this call removes records past the age that they were stored with.
+    ///   - memoryEntries: The number of records to keep in memory; 0: none.
     ///   - now: The clock. Nil: the system's.
     public convenience init(
         at directory: String, maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
@@ -56,14 +56,14 @@ public final class ProviderCache: Sendable {
         at directory: URL, maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
         memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
     ) throws(ShaleError) {
-        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) names no file") }
+        if !directory.isFileURL { throw ShaleError(code: .invalid, message: "\(directory) is not a file URL") }
         try self.init(
             opening: directory.path, maxMBPersistenceCache: maxMBPersistenceCache,
             useExpiredDataIfLoaderNotAvailable: useExpiredDataIfLoaderNotAvailable, memoryEntries: memoryEntries,
             now: now)
     }
 
-    /// A new cache in memory, which goes with its last reference. The rest is as for a cache in a directory.
+    /// A new cache in memory, which its last reference frees. Otherwise it behaves like a cache in a directory.
     public static func inMemory(
         maxMBPersistenceCache: Int? = nil, useExpiredDataIfLoaderNotAvailable: Bool = false,
         memoryEntries: Int = 256, now: (@Sendable () -> Date)? = nil
@@ -85,11 +85,11 @@ public final class ProviderCache: Sendable {
             let place = directory ?? "memory"
             throw ShaleError(
                 code: .invalid,
-                message: "\(place): maxMBPersistenceCache is \(megabytes); a cache has at least 1 megabyte")
+                message: "\(place): maxMBPersistenceCache is \(megabytes); it must be at least 1")
         }
         usesExpired = Atomic(useExpiredDataIfLoaderNotAvailable)
         var options = Store.Options(capacity: capacity)
-        // One shard keeps the exact order of use whatever the capacity.
+        // One shard keeps the exact order of use with any capacity.
         options.shards = 1
         if let now { options.now = { now().millisecondsSince1970 } }
         let store =
@@ -102,16 +102,18 @@ public final class ProviderCache: Sendable {
         if !useExpiredDataIfLoaderNotAvailable { try removeExpired() }
     }
 
-    /// The provider's record, or what the loader gives.
+    /// The provider's record, or the loader's result.
     ///
-    /// A loader that gives nil has failed, as one that throws has.
+    /// A loader that returns nil has failed, like one that throws.
     ///
-    /// Where the provider evicts, the loader is asked in any case; once it has answered, the records in the scope of the
-    /// provider's `evict` are removed, and then what it gave is stored. A loader that fails evicts nothing. What cannot be
-    /// stored, in a full cache for one, is returned all the same.
+    /// If the provider evicts, the cache always calls the loader; once it has returned, the cache removes the records
+    /// in the scope of the provider's `evict` and then stores the result. A failed loader evicts nothing. A result that
+    /// cannot be stored, for example in a full cache, is still returned. A result is not stored if the record changed
+    /// during the load; a change by another process between that check and the storing is lost.
     ///
-    /// Throws `ProviderCacheError` where the provider contradicts itself, where the loader fails and nothing may be served in
-    /// its place, and where data does not go through JSON; `CancellationError` in a task that is cancelled meanwhile.
+    /// Throws `ProviderCacheError` if the provider evicts by a key that it lacks, if the loader fails and no record may
+    /// be served instead, and if data cannot be encoded to or decoded from JSON; `CancellationError` if the task is
+    /// cancelled.
     public func cache<Element: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> [Element],
         provider: some CacheProvider
@@ -127,7 +129,7 @@ public final class ProviderCache: Sendable {
         try await cacheWithReply(loader, provider: provider).cacheables
     }
 
-    /// As `cache(_:provider:)`, with where the data came from.
+    /// Like `cache(_:provider:)`, with the source of the data.
     public func cacheWithReply<Element: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> [Element],
         provider: some CacheProvider
@@ -143,6 +145,6 @@ public final class ProviderCache: Sendable {
         try await reply(provider, .single, loader)
     }
 
-    /// Removes every record of every provider, at a cost that does not depend on how many there are.
+    /// Removes every record of every provider, in constant time.
     public func evictAll() throws(ShaleError) { try records.removeAll() }
 }

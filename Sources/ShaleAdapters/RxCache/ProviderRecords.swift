@@ -6,10 +6,11 @@ import Foundation
 import Shale
 import ShaleCore
 
-/// The steps that requests and actions are made of.
+/// The steps of requests and actions.
 ///
-/// A record is judged by its provider's `lifeCache` as that is when it is read, counted from when the record was stored. The
-/// store keeps it past the age that it was stored with, in case that has been lengthened.
+/// The provider's `lifeCache` at the time of a read determines whether a record has expired, counted from when the
+/// record was stored. The store keeps records past the age that they were stored with, as the provider may have
+/// lengthened it.
 extension ProviderCache {
     private struct Record<Value: Sendable> {
         let reply: Reply<Value>
@@ -39,7 +40,7 @@ extension ProviderCache {
         }
         do {
             if !isEvicting {
-                // Where there was no record, one that another task has stored meanwhile will do.
+                // If there was no record, one that another task has stored since is accepted.
                 let entry = try await records.entry(for: key, policy: record == nil ? .default : .reload) { _ in
                     .value(
                         try await load(), maxAge: provider.lifeCache?.age, tags: key.tags,
@@ -47,13 +48,12 @@ extension ProviderCache {
                 }
                 return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
             }
-            // Waiting for another's loader would leave out what this provider evicts.
+            // Does not join a load: joining would skip this provider's eviction.
             let fence = try? records.fence(for: key)
             let data = try await load()
-            let isCurrent = try fence.map { try records.isUntouched(key, since: $0) } ?? false
+            let isCurrent = try fence.map { try records.isUnchanged(key, since: $0) } ?? false
             try remove(evict, key)
-            // What cannot be stored is returned all the same, as by the cache itself, and so is what somebody changed
-            // while it was loaded.
+            // A result that cannot be stored, or whose record has changed during the load, is still returned.
             if isCurrent { _ = try? save(data, provider, key, .always) }
             return Reply(source: .cloud, cacheables: try coder.decode(data, of: key.provider))
         } catch let error as ProviderCacheError {
@@ -62,8 +62,8 @@ extension ProviderCache {
         }
     }
 
-    /// Changes the record, from an empty list where there is none, and returns what it holds now. Where somebody else has changed
-    /// it meanwhile, begins again with what that left.
+    /// Changes the record, starting from an empty list if there is none, and returns the new content. Repeats if
+    /// another task or process has changed the record in between.
     func edit<Element: Codable & Sendable>(_ provider: some CacheProvider, _ body: (inout [Element]) -> Void) throws
         -> [Element]
     {
@@ -79,16 +79,16 @@ extension ProviderCache {
         }
     }
 
-    /// Removes what is past the age that it was stored with.
+    /// Removes records past the age that they were stored with.
     func removeExpired() throws(ShaleError) {
         try records.store.forEach(includingStale: true) { key, entry, _ in
-            // Where it cannot be removed, it is expired for its next reader all the same.
+            // A failed removal does not matter: readers find the record expired.
             if entry.isStale { _ = try? records.store.remove(key, version: entry.version) }
             return true
         }
     }
 
-    /// An expired record is removed, and given only where it may be needed. One that no longer decodes is removed.
+    /// The record. Removes an expired one, unless it may be served if the loader fails, and one that does not decode.
     private func record<Value>(_ provider: some CacheProvider, _ key: RecordKey, _ coder: RecordCoder<Value>)
         throws(ShaleError) -> Record<Value>?
     {
@@ -102,12 +102,12 @@ extension ProviderCache {
                 reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired,
                 version: entry.version)
         }
-        // By its version: another one may have been stored since.
+        // By version, as another task may have stored a record since.
         try records.remove(key, version: entry.version)
         return nil
     }
 
-    /// False, with nothing changed, where the condition does not hold.
+    /// Returns false and changes nothing if the condition does not hold.
     private func save(_ data: Data, _ provider: some CacheProvider, _ key: RecordKey, _ condition: Condition)
         throws(ShaleError) -> Bool
     {

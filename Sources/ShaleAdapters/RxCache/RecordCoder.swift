@@ -5,8 +5,8 @@ import Foundation
 #endif
 import Shale
 
-/// How data becomes a record's bytes: a JSON array, so that what was stored as a single value can be read and edited as a
-/// list, and the first of a list be read as a single value.
+/// Encodes records as JSON arrays, so that a single value can be read and edited as a list, and the first element of a
+/// list can be read as a single value.
 struct RecordCoder<Value: Sendable>: Sendable {
     private let coder: Coder<Value>
 
@@ -34,14 +34,14 @@ extension RecordCoder where Value: Codable {
                 decode: { data in
                     guard let first = try list.decode(data).first, !isNil(first) else {
                         throw DecodingError.dataCorrupted(
-                            .init(codingPath: [], debugDescription: "there is no single value"))
+                            .init(codingPath: [], debugDescription: "the record has no value"))
                     }
                     return first
                 }))
     }
 }
 
-/// Whether it is an optional without a value.
+/// Whether the value is an optional that is nil.
 func isNil(_ value: some Sendable) -> Bool { (value as? any OptionalValue)?.isNil ?? false }
 
 private protocol OptionalValue {

@@ -1,4 +1,4 @@
-/// What a record is stored under.
+/// The key of a record.
 struct RecordKey: Hashable, Codable, Sendable {
     let provider: String
     let dynamicKey: String?
@@ -10,9 +10,9 @@ struct RecordKey: Hashable, Codable, Sendable {
         group = provider.dynamicKeyGroup?.group
     }
 
-    /// What all records of the provider carry. With its length in front, no provider's name is another's beginning.
+    /// The tag of all records of the provider. With the length in front, no provider's tag is a prefix of another's.
     var providerTag: String { "\(provider.utf8.count):\(provider)" }
-    /// What all records of the dynamic key carry.
+    /// The tag of all records of the dynamic key.
     var dynamicKeyTag: String? { dynamicKey.map { "\(providerTag)=\($0)" } }
     var tags: [String] { [providerTag] + (dynamicKeyTag.map { [$0] } ?? []) }
 }

@@ -1,6 +1,6 @@
 import Shale
 
-/// Data with where it came from.
+/// Data with its source.
 public struct Reply<Value: Sendable>: Sendable {
     public let source: Source
     public let cacheables: Value

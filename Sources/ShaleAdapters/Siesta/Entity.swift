@@ -4,22 +4,23 @@ import FoundationEssentials
 import Foundation
 #endif
 
-/// Content with what its origin said of it: an HTTP entity, parsed.
+/// A parsed HTTP entity: content with headers and other metadata.
 public struct Entity<ContentType> {
     public var content: ContentType
     /// The charset given with the content type, if any.
     public var charset: String?
-    /// When the content was last known to be valid, in seconds since the reference date, as `Date.timeIntervalSinceReferenceDate`.
+    /// When the content was last known to be valid, as `Date.timeIntervalSinceReferenceDate`, in seconds.
     public var timestamp: TimeInterval
     private var lowercasedHeaders: [String: String]
 
-    /// All headers. Their names are in lower case, and are made so when set.
+    /// All headers. Setting them converts their names to lower case.
     public var headers: [String: String] {
         get { lowercasedHeaders }
         set { lowercasedHeaders = newValue.lowercasedKeys }
     }
 
-    /// Content as it was received, or read from a cache. Without a timestamp it is valid as of now, by the system's clock.
+    /// Content that was received or read from a cache. Without a timestamp it is valid as of now, by the system's
+    /// clock.
     public init(content: ContentType, charset: String? = nil, headers: [String: String], timestamp: TimeInterval? = nil)
     {
         self.content = content
@@ -28,15 +29,15 @@ public struct Entity<ContentType> {
         lowercasedHeaders = headers.lowercasedKeys
     }
 
-    /// Content that was made here and now.
+    /// Content that was created locally, now.
     public init(content: ContentType, contentType: String, charset: String? = nil, headers: [String: String] = [:]) {
         self.init(content: content, charset: charset, headers: headers)
         lowercasedHeaders["content-type"] = contentType
     }
 
-    /// The type of what the content was parsed from, with its parameters.
+    /// The media type, with its parameters, that the content was parsed from.
     public var contentType: String { lowercasedHeaders["content-type"] ?? "application/octet-stream" }
-    /// The validator that the next request sends.
+    /// The validator for the next request.
     public var etag: String? { header(forKey: "etag") }
     public func header(forKey key: String) -> String? { lowercasedHeaders[key.lowercased()] }
 
@@ -49,7 +50,7 @@ public struct Entity<ContentType> {
         return Entity<NewType>(content: content, charset: charset, headers: headers, timestamp: timestamp)
     }
 
-    /// The content if it is of the type that the context asks for.
+    /// The content if it is of the type that the context requires.
     public func typedContent<T>() -> T? { content as? T }
 }
 
@@ -64,7 +65,7 @@ extension Entity: Codable where ContentType: Codable {
 }
 
 extension [String: String] {
-    /// Of names that differ in case alone, one stays.
+    /// Keeps one of several names that differ only in case.
     fileprivate var lowercasedKeys: [String: String] {
         Dictionary(map { ($0.key.lowercased(), $0.value) }, uniquingKeysWith: { first, _ in first })
     }

@@ -6,58 +6,59 @@ import Foundation
 #endif
 import ShaleCore
 
-/// Where a ``Resource`` keeps its entity between runs of the program.
+/// Persists the entities of ``Resource``s between runs of the program.
 ///
-/// A resource asks for the key from any thread, and calls everything else on the cache's work queue. Its changes come one at a time, in
-/// their order; a read, and calls for other resources, may come at the same time.
+/// A resource calls `key(for:)` on any thread, and all other methods on the cache's work queue. The changes of one
+/// resource arrive one at a time, in order; reads, and calls for other resources, may be concurrent.
 public protocol EntityCache: Sendable {
-    /// What the cache looks entities up by. A resource passes it on and looks at nothing in it.
+    /// The key of an entity. Opaque to the resource.
     associatedtype Key: Sendable
-    /// What the cache can store. A resource with other content bypasses it.
+    /// The content that the cache can store. A resource with other content bypasses it.
     associatedtype ContentType: Sendable
 
-    /// The key for a resource, for reads and writes. Nil: the cache has nothing to do with it.
+    /// The key for a resource, for reads and writes. Nil: the resource is not cached.
     func key(for resource: Resource) -> Key?
-    /// The entity as it was written last, or nil.
+    /// The entity that was written last, or nil.
     func readEntity(forKey key: Key) -> Entity<ContentType>?
-    /// Stores the entity. What is not fit to be stored may be ignored.
+    /// Stores the entity. The cache may ignore entities that it cannot store.
     func writeEntity(_ entity: Entity<ContentType>, forKey key: Key)
-    /// What tells later whether the key's entity was changed from now on; nil: the cache does not know. A resource asks
-    /// before each load.
+    /// A fence that detects later changes to the key's entity; nil: the cache does not support fences. A resource calls
+    /// this before each load.
     func fence(forKey key: Key) -> EntityFence?
-    /// Stores the entity, which was loaded, unless its key's was changed since the fence was asked for.
-    func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence)
-    /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none.
+    /// Stores a loaded entity, unless the key's entity has changed since the fence.
+    func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence)
+    /// Sets the timestamp of the stored entity, in seconds since the reference date. Does nothing if there is none.
     func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key)
-    /// The same, if what is stored is still the entity that was found to be valid at that time.
+    /// The same, if the stored entity is still the one that was validated.
     func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>)
     /// Removes the entity: until the next write, reads return nil.
     func removeEntity(forKey key: Key)
-    /// Where the cache does its work.
+    /// The queue for the cache's work.
     var workQueue: DispatchQueue { get }
 }
 
-/// Since when a load may have looked at its origin, as the cache counts.
+/// The state of the cache before a load.
 public struct EntityFence: Sendable {
     let condition: Condition
 }
 
 extension EntityCache {
-    /// The cache does not know what others do.
+    /// Nil: does not support fences.
     public func fence(forKey key: Key) -> EntityFence? { nil }
-    public func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUntouchedSince fence: EntityFence) {
+    public func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence) {
         writeEntity(entity, forKey: key)
     }
 
-    /// The cache does not know whether it is.
+    /// Does not check the stored entity.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>) {
         updateEntityTimestamp(timestamp, forKey: key)
     }
 
-    /// The concurrent queue for what the user waits for.
+    /// The global concurrent queue for user-initiated work.
     public var workQueue: DispatchQueue { .global(qos: .userInitiated) }
 
-    /// Reads the entity and writes it with the new timestamp. Not atomic: a cache that others write to at the same time does better.
+    /// Reads the entity and writes it with the new timestamp. Not atomic: caches with concurrent writers should
+    /// implement it.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) {
         guard var entity = readEntity(forKey: key) else { return }
         entity.timestamp = timestamp
@@ -65,18 +66,18 @@ extension EntityCache {
     }
 }
 
-/// What a resource asks of its cache: each call runs on the work queue, unless the cache has no key for the resource.
+/// The calls of a resource. Each runs on the work queue, unless the cache has no key for the resource.
 extension EntityCache {
     func read(for resource: Resource) async -> Entity<any Sendable>? {
         await onWorkQueue(for: resource) { $0.readEntity(forKey: $1)?.withContentRetyped() } ?? nil
     }
 
-    /// Content of a type that the cache cannot store is skipped.
+    /// Skips content of a type that the cache cannot store.
     func write(_ entity: Entity<any Sendable>, for resource: Resource, since fence: EntityFence?) async {
         guard let entity: Entity<ContentType> = entity.withContentRetyped() else { return }
         await onWorkQueue(for: resource) {
             if let fence {
-                $0.writeEntity(entity, forKey: $1, ifUntouchedSince: fence)
+                $0.writeEntity(entity, forKey: $1, ifUnchangedSince: fence)
             } else {
                 $0.writeEntity(entity, forKey: $1)
             }

@@ -5,7 +5,7 @@ import Foundation
 #endif
 import Shale
 
-/// How an entity is stored, so that content which is bytes stays bytes:
+/// Encodes an entity without converting binary content to JSON:
 ///
 ///     entity = length of the head (4, little-endian), head (JSON), content
 struct EntityCoder<Content: Sendable>: Sendable {

@@ -5,28 +5,29 @@ import Foundation
 #endif
 import Shale
 
-/// The state of something that is loaded from a URL, for observers: its latest data, from a cache first and then from its origin.
+/// The observable state of a URL: its latest data, first from a cache, then from its origin.
 ///
 /// ```swift
 /// let front = Resource(url: url, cache: cache) { stored in try await download(url, unless: stored?.etag) }
-/// await front.addObserver(owner: view) { resource, _ in view.show(resource.latestData?.typedContent()) }
 /// try await front.loadIfNeeded()
+/// for await update in await front.events { story = update.latestData?.typedContent() }
 /// ```
 ///
-/// The cache is read once, when the first observer is added or the first load is asked for. Make one resource for a URL, and share it.
+/// The resource reads the cache once, when the first observer is added or the first load is requested. Create one
+/// resource for each URL, and share it.
 public actor Resource {
-    /// Gets the data from its origin, which it may ask whether what is stored, if there is any, is still right.
+    /// Gets the data from its origin. It can validate the stored entity, if there is one, instead.
     public typealias Loader = @Sendable (_ stored: Entity<any Sendable>?) async throws -> Response
 
-    /// What a load found.
+    /// The result of a loader.
     public enum Response: Sendable {
         case newData(Entity<any Sendable>)
-        /// What is stored is still right.
+        /// The stored entity is still valid.
         case notModified
     }
 
     public nonisolated let url: URL
-    /// Seconds for which data is up to date.
+    /// How long data is up to date, in seconds.
     public nonisolated let expirationTime: TimeInterval
     private let cache: (any EntityCache)?
     private let now: @Sendable () -> Date
@@ -34,10 +35,10 @@ public actor Resource {
 
     /// The newest valid data, up to date or not. An error leaves it as it is.
     public private(set) var latestData: Entity<any Sendable>?
-    /// What the last load threw; nil once one has succeeded.
+    /// The error of the last load; nil once a load has succeeded.
     public private(set) var latestError: (any Error)?
     private var isInvalidated = false
-    /// How often `latestData` was set.
+    /// How many times `latestData` was set.
     private var generation = 0
     private var currentLoad: Task<Entity<any Sendable>, any Error>?
     private var initialRead: Task<Void, Never>?
@@ -45,10 +46,10 @@ public actor Resource {
     var observers: [Observer] = []
 
     /// - Parameters:
-    ///   - url: What the cache's key is made of.
+    ///   - url: The origin, from which the cache derives its key.
     ///   - cache: Nil: none.
-    ///   - expirationTime: Seconds for which data is up to date, counted from its timestamp.
-    ///   - now: The clock by which that is judged.
+    ///   - expirationTime: How long data is up to date, in seconds, counted from its timestamp.
+    ///   - now: The clock for `isUpToDate`.
     ///   - loader: Gets the data from its origin. One load runs at a time.
     public init(
         url: URL, cache: (any EntityCache)? = nil, expirationTime: TimeInterval = 30,
@@ -70,13 +71,13 @@ public actor Resource {
 
     public var isLoading: Bool { currentLoad != nil }
 
-    /// Whether the last load succeeded, the data is no older than the expiration time, and nobody has invalidated it.
+    /// Whether the last load succeeded, the data is no older than the expiration time, and `invalidate` was not called.
     public var isUpToDate: Bool {
         guard !isInvalidated, latestError == nil, let latestData else { return false }
         return now().timeIntervalSinceReferenceDate - latestData.timestamp <= expirationTime
     }
 
-    /// The data if it is up to date, perhaps from the cache; else what a load gives. Joins a load that is under way.
+    /// The data if it is up to date, possibly from the cache; otherwise loads. Joins a load that is under way.
     @discardableResult
     public func loadIfNeeded() async throws -> Entity<any Sendable> {
         await readCacheOnce().value
@@ -84,9 +85,9 @@ public actor Resource {
         return try await load()
     }
 
-    /// Loads, whatever is there, or joins a load that is under way. Returns when observers and the cache have got the result.
+    /// Always loads, or joins a load that is under way. Returns when observers and the cache have the result.
     ///
-    /// Throws what the loader throws. A load goes to its end, also where the tasks that wait for it are cancelled.
+    /// Throws what the loader throws. Cancelling the waiting tasks does not cancel the load.
     @discardableResult
     public func load() async throws -> Entity<any Sendable> {
         if let currentLoad { return try await currentLoad.value }
@@ -95,10 +96,10 @@ public actor Resource {
         return try await task.value
     }
 
-    /// Lets the next `loadIfNeeded` load, and leaves the data as it is.
+    /// Makes the next `loadIfNeeded` load. Keeps the data.
     public func invalidate() { isInvalidated = true }
 
-    /// Replaces the data without a load. What the cache holds is removed, as it may be wrong now.
+    /// Replaces the data without a load, and removes the cached entity, which may be invalid now.
     public func overrideLocalData(with entity: Entity<any Sendable>) async {
         receive(entity, from: .localOverride)
         await inCache { await $0.remove(for: $1) }
@@ -107,7 +108,7 @@ public actor Resource {
     private func request() async throws -> Entity<any Sendable> {
         await readCacheOnce().value
         notifyObservers(.requested)
-        // After the changes that are on their way.
+        // After pending changes to the cache.
         await cacheWork?.value
         let fence = await cache?.fence(for: self) ?? nil
         let validated = latestData, generation = generation
@@ -123,10 +124,10 @@ public actor Resource {
                     throw ShaleError(
                         code: .invalid,
                         message:
-                            "the loader of \(url) says \"not modified\", but nothing is stored: answer with new data")
+                            "the loader of \(url) returned notModified, but nothing is stored; return newData")
                 }
                 currentLoad = nil
-                // What has come meanwhile was not asked about.
+                // The loader did not validate data that has arrived during the load.
                 guard generation == self.generation else { return latestData }
                 var entity = validated
                 entity.timestamp = now().timeIntervalSinceReferenceDate
@@ -162,14 +163,14 @@ public actor Resource {
     func readCacheOnce() -> Task<Void, Never> {
         if let initialRead { return initialRead }
         let task = Task {
-            // What came meanwhile is newer.
+            // Data that has arrived since is newer.
             if let entity = await cache?.read(for: self), latestData == nil { receive(entity, from: .cache) }
         }
         initialRead = task
         return task
     }
 
-    /// Changes reach the cache in their order: its queue may be a concurrent one.
+    /// Serializes changes to the cache, whose queue may be concurrent.
     private func inCache(_ change: @escaping @Sendable (any EntityCache, Resource) async -> Void) async {
         guard let cache else { return }
         let before = cacheWork

@@ -1,31 +1,31 @@
 /// Why an observer is called.
 public enum ResourceEvent: Sendable, Equatable {
-    /// The observer was added, and can show what is there already. It alone is called.
+    /// The observer was added and can show the current state. Only the new observer is called.
     case observerAdded
     /// A load has begun.
     case requested
-    /// `latestData` is another.
+    /// `latestData` has changed.
     case newData(NewDataSource)
-    /// A load found `latestData` still right; it has a new timestamp.
+    /// A load has validated `latestData`, which has a new timestamp.
     case notModified
     /// A load has failed, see `latestError`.
     case error
 
-    /// Where new data comes from.
+    /// The source of new data.
     public enum NewDataSource: Sendable { case network, cache, localOverride }
 }
 
-/// Is called on the resource's executor, so that it can read the resource's state as it was left by the event.
+/// Called on the resource's executor, where it can read the state after the event.
 public typealias ResourceObserverClosure = @Sendable (isolated Resource, ResourceEvent) -> Void
 
 struct Observer: Sendable {
     weak var owner: (any AnyObject & Sendable)?
     let closure: ResourceObserverClosure
-    /// Called when the resource goes.
+    /// Called when the resource is freed.
     var end: @Sendable () -> Void = {}
 }
 
-/// An event with what it left, so that whoever shows it need not ask the resource.
+/// An event with the state after it, so that its reader need not call the resource.
 public struct ResourceUpdate: Sendable {
     public let event: ResourceEvent
     public let latestData: Entity<any Sendable>?
@@ -33,12 +33,13 @@ public struct ResourceUpdate: Sendable {
 }
 
 extension Resource {
-    /// Calls the closure with all events to come, in their order, for as long as its owner lives. The resource does not keep the owner alive.
+    /// Calls the closure with all later events, in order, while its owner lives. The resource does not retain the
+    /// owner.
     public func addObserver(owner: any AnyObject & Sendable, closure: @escaping ResourceObserverClosure) {
         addObserver(Observer(owner: owner, closure: closure))
     }
 
-    /// All events to come, in their order, the first of them `observerAdded`; for one reader, in whatever isolation:
+    /// All later events, in order, starting with `observerAdded`, for one reader in any isolation:
     ///
     /// ```swift
     /// @MainActor func show() async {
@@ -46,14 +47,14 @@ extension Resource {
     /// }
     /// ```
     ///
-    /// Each call gives a sequence of its own, which ends with the resource, or with its reader's task. One that is not read keeps the
-    /// newest 1,024 events.
+    /// Each call returns a new stream, which ends when the resource is freed or its reader's task is cancelled. A
+    /// stream buffers the newest 1,024 unread events.
     public var events: AsyncStream<ResourceUpdate> {
         final class Owner: Sendable {}
         let (stream, continuation) = AsyncStream.makeStream(
             of: ResourceUpdate.self, bufferingPolicy: .bufferingNewest(1024))
         let owner = Owner()
-        // It lives as long as the stream.
+        // The owner lives as long as the stream.
         continuation.onTermination = { _ in withExtendedLifetime(owner) {} }
         addObserver(
             Observer(

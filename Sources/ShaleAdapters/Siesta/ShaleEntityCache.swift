@@ -6,16 +6,17 @@ import Foundation
 #endif
 import Shale
 
-/// An ``EntityCache`` in a Shale store: it survives restarts and `kill -9`, is bounded by the store's capacity, and is shared by all
-/// processes that open the store.
+/// An ``EntityCache`` in a Shale store: persistent, bounded by the store's capacity, and shared by all processes that
+/// open the store.
 ///
 /// ```swift
 /// let store = try Store(at: "/var/cache/news", options: .init(capacity: 64 << 20))
 /// let cache = try ShaleEntityCache<URL, Story>(in: store, named: "stories")
 /// ```
 ///
-/// Entities do not expire; ``Resource/expirationTime`` judges their timestamps. Every method may be called from any thread. None
-/// throws: reads that fail are misses, and what failed is given to `onFailure`.
+/// Entities do not expire in the store; a resource compares their timestamps with ``Resource/expirationTime``. All
+/// methods are safe to call from any thread. They do not throw: a failed read is a miss, and `onFailure` gets each
+/// error.
 public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Codable & Sendable>: EntityCache {
     public typealias ContentType = Content
     public let workQueue: DispatchQueue
@@ -24,13 +25,14 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
     private let onFailure: @Sendable (ShaleError) -> Void
 
     /// - Parameters:
-    ///   - store: Where the entities are, perhaps beside other caches.
-    ///   - name: What tells this cache from others in the store, at most 255 bytes of UTF-8. Give caches whose content or coder differs names that differ.
-    ///   - memoryEntries: Decoded entities that are kept in memory; 0: none.
-    ///   - coder: How content becomes bytes.
-    ///   - workQueue: Where resources call this cache.
-    ///   - onFailure: Is told, on the calling thread, what could not be read, encoded, written or removed, and why.
-    ///   - key: The key for a resource, at least as distinctive as its URL; where users must not see each other's data, with the user in it.
+    ///   - store: Holds the entities; it may also hold other caches.
+    ///   - name: Separates this cache from others in the store; at most 255 bytes of UTF-8. Caches with different
+    ///     content types or coders need different names.
+    ///   - memoryEntries: The number of decoded entities to keep in memory; 0: none.
+    ///   - coder: Encodes and decodes content.
+    ///   - workQueue: The queue on which resources call this cache.
+    ///   - onFailure: Called on the calling thread with the error of a failed read, encoding, write or removal.
+    ///   - key: The key for a resource. It has to distinguish URLs and, if users must not see each other's data, users.
     ///     Nil: the resource is not cached.
     public init(
         in store: Store, named name: String, memoryEntries: Int = 256, coder: Coder<Content> = .standard,
@@ -53,13 +55,13 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
         reporting { () throws(ShaleError) in try entities.value(for: key) } ?? nil
     }
 
-    /// The entity if its content is of the type that the context asks for, `Any` for one.
+    /// The entity if its content is of the type that the context requires, for example `Any`.
     public func readEntity<Expected>(forKey key: Key) -> Entity<Expected>? {
         let entity: Entity<Content>? = readEntity(forKey: key)
         return entity?.withContentRetyped()
     }
 
-    /// Stores the entity. Content of another type than this cache's, or that its coder cannot encode, is skipped: what was stored stays.
+    /// Stores the entity. Ignores content of another type than this cache's, and content that the coder cannot encode.
     public func writeEntity<Given>(_ entity: Entity<Given>, forKey key: Key) {
         guard let entity: Entity<Content> = entity.withContentRetyped() else { return }
         reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key) }
@@ -69,20 +71,20 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
         reporting { () throws(ShaleError) in EntityFence(condition: try entities.fence(for: key)) }
     }
 
-    /// As ``writeEntity(_:forKey:)``, for an entity that was loaded: not over what somebody, perhaps in another process, has written
-    /// since, nor after a removal.
-    public func writeEntity(_ entity: Entity<Content>, forKey key: Key, ifUntouchedSince fence: EntityFence) {
+    /// Like ``writeEntity(_:forKey:)``, for a loaded entity: stores nothing if any process has written or removed the
+    /// key's entity since the fence.
+    public func writeEntity(_ entity: Entity<Content>, forKey key: Key, ifUnchangedSince fence: EntityFence) {
         reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key, if: fence.condition) }
     }
 
-    /// Gives the stored entity another timestamp, in seconds since the reference date. Does nothing where there is none, and leaves an
-    /// entity alone that somebody else, perhaps in another process, is just replacing.
+    /// Sets the timestamp of the stored entity, in seconds since the reference date. Does nothing if there is none, or
+    /// if another caller or process replaces it at the same time.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) {
         updateTimestamp(timestamp, forKey: key) { _ in true }
     }
 
-    /// The same, if the stored entity is the one that was found to be valid: one that somebody else has stored meanwhile, with another
-    /// timestamp or validator, is left alone.
+    /// The same, if the stored entity is the one that was validated, which means that it has the same timestamp and
+    /// etag.
     public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<Content>) {
         updateTimestamp(timestamp, forKey: key) { $0.timestamp == validated.timestamp && $0.etag == validated.etag }
     }
@@ -92,7 +94,7 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
             guard let stored = try entities.entry(for: key), isMeant(stored.value) else { return }
             var entity = stored.value
             entity.timestamp = timestamp
-            _ = try entities.replace(stored.version, with: entity, for: key)
+            _ = try entities.insert(entity, for: key, ifVersion: stored.version)
         }
     }
 

@@ -8,10 +8,9 @@ struct Encoded {
     var dictionary: UInt16
     var bytes: UnsafeRawPointer
     var count: Int
-    /// Whether a dictionary is to be made of it, and others.
+    /// Whether it is to be a sample for a new dictionary.
     var isSample = false
 
-    /// As it is.
     @inline(__always) static func raw(_ bytes: UnsafeRawPointer, _ count: Int) -> Encoded {
         Encoded(codec: RecordHeader.Codec.raw, dictionary: 0, bytes: bytes, count: count)
     }
@@ -31,7 +30,7 @@ enum Compressor {
     ) -> Encoded {
         var raw = Encoded.raw(value, count)
         if count < least || compression == .none { return raw }
-        // The bound, not the limit, is LZ4's room: a stream that ran out of room is undefined afterwards.
+        // LZ4's room is the bound, not the limit: a stream that ran out of room is undefined afterwards.
         let limit = count - count / 8, bound = shim_lz4_bound(Int32(count))
         let usesDictionary = compression == .dictionary && count <= mostWithDictionary && dictionaries.frames.count > 0
         var codec = RecordHeader.Codec.lz4, number: UInt16 = 0, n = 0

@@ -1,14 +1,12 @@
 import CShalePlatform
 
-/// Dictionaries for small values: earlier values as they were, which compress
-/// later ones nearly as well as a trained dictionary does. They live in a few
-/// fixed frames of the data file, outside the logs, and never move.
+/// Dictionaries for small values: unmodified earlier values, which compress later ones nearly as well as a trained
+/// dictionary does. They lie in a few fixed frames of the data file, outside the logs, and never move.
 ///
 ///     frame   number · size · check (XXH3-64 of number, size and bytes) · 40 bytes free · bytes
 ///
-/// Dictionary n lives in frame n modulo the frames. A number is never used
-/// twice; a frame is, once no current record names its number. The index holds
-/// the hot copy of the numbers, which readers compare before and after use.
+/// Dictionary n is in frame n modulo the number of frames. A number is never reused; a frame is, once no current record
+/// names its number. The index holds the hot copy of the numbers, which readers compare before and after use.
 struct DictionaryFrames {
     static let headerSize = 64
 
@@ -35,14 +33,14 @@ struct DictionaryFrames {
 
     func has(_ number: UInt16) -> Bool { count > 0 && numberWord(number).acquire(0) == UInt64(number) }
 
-    /// Whether a record that names the dictionary may still be appended. Under a shard's lock.
+    /// Whether a record that names the dictionary may still be appended. Needs a shard's lock.
     @inline(__always)
     func mayUse(_ number: UInt16) -> Bool {
-        // In this order: who retires a number ends that only once the number is gone from its frame.
+        // In this order: a retirement ends only once the number has left its frame.
         head.acquire(IndexHead.dictionaryRetiring) != UInt64(number) && numberWord(number).acquire(0) == UInt64(number)
     }
 
-    /// No later dictionary gets a number that a record names, also where its own dictionary is lost.
+    /// Keeps later dictionaries from getting a number that a record names, even if its own dictionary is lost.
     @inline(__always)
     func reserve(_ number: UInt16) {
         let last = head.address(IndexHead.dictionaryLast)
@@ -52,8 +50,7 @@ struct DictionaryFrames {
         }
     }
 
-    /// The index's numbers are such as their frames can have, and the frames inside the file. `offset`: of the first
-    /// frame.
+    /// Whether the index's numbers fit their frames, and the frames lie inside the file. `offset`: of the first frame.
     func isConsistent(from offset: Int, dataSize: Int) -> Bool {
         let current = head[IndexHead.dictionaryCurrent], last = head[IndexHead.dictionaryLast]
         guard last <= 65_535, current <= last, current == 0 || has(UInt16(current)) else { return false }
@@ -65,7 +62,7 @@ struct DictionaryFrames {
         return true
     }
 
-    /// Whether the data file has those that the index names. `offset`: of the first frame.
+    /// Whether the data file has the dictionaries that the index names. `offset`: of the first frame.
     func areInFile(_ files: CacheFiles, from offset: Int) throws(Failure) -> Bool {
         for i in 0..<count {
             var number: UInt64 = 0
@@ -97,7 +94,7 @@ struct DictionaryFrames {
     }
 }
 
-/// What a handle keeps of them: prepared for compressing, checked for reading, and the samples of the next one.
+/// A handle's dictionaries: prepared for compressing, checked for reading, and the samples of the next one.
 struct DictionaryCache {
     /// A dictionary that this process has prepared for compressing.
     struct Prepared {
@@ -117,14 +114,14 @@ struct DictionaryCache {
     let frames: DictionaryFrames
 
     private enum Sampling {
-        /// Every so manieth value is sampled; each round is spread twice as wide as the one before,
-        /// so that the first dictionary comes early and the later ones know all kinds of values.
+        /// Samples one value in `interval`; the interval doubles each round, so that the first dictionary comes early
+        /// and later ones cover all kinds of values.
         static let firstInterval = 2, wider = 2, mostInterval = 8192
-        /// Held back from the dictionary, to judge it by.
+        /// Held back from the dictionary, to evaluate it.
         static let trialBytes = Sizes.trialBytes
-        /// Of one value at most, so that a dictionary is made of many.
+        /// At most from one value, so that a dictionary covers many.
         static let valueBytes = Sizes.sampleBytes
-        /// What a new dictionary has to save, in percent: against none, and against the present one.
+        /// What a new dictionary must save, in percent: against none, and against the current one.
         static let firstGain = 10, laterGain = 2
     }
 
@@ -148,7 +145,7 @@ struct DictionaryCache {
 
     // MARK: Reading
 
-    /// False where the dictionary is gone or damaged, and where the value is.
+    /// Returns false if the dictionary is missing or damaged, or the value is.
     @inline(__always)
     func decompress(number: UInt16, _ stored: Memory, _ count: Int, _ out: Memory, _ size: Int) -> Bool {
         guard number != 0, frames.count > 0 else { return false }
@@ -166,7 +163,7 @@ struct DictionaryCache {
         return Int(n) == size && word.acquire(0) == UInt64(number)
     }
 
-    /// Checked once by each handle.
+    /// Checks once for each handle.
     @inline(__always)
     private func isSound(_ number: UInt16, _ p: Memory) -> Bool {
         let verified = memory + Word.verified + Int(number) & 15 * 8
@@ -181,7 +178,7 @@ struct DictionaryCache {
 
     // MARK: Compressing
 
-    /// The newest dictionary, prepared; nil where there is none.
+    /// Returns the newest dictionary, prepared; nil if there is none.
     @inline(__always)
     func current() -> Prepared? {
         let number = frames.head.acquire(IndexHead.dictionaryCurrent)
@@ -210,7 +207,7 @@ struct DictionaryCache {
 
     // MARK: Making
 
-    /// Counts a value that was compressed. Whether it is to be sampled.
+    /// Counts a value that was compressed. Returns whether to sample it.
     @inline(__always)
     func observe(_ count: Int, stored: Int) -> Bool {
         memory.set(Word.raw, memory.u64(Word.raw) &+ UInt64(count))
@@ -220,8 +217,8 @@ struct DictionaryCache {
         return left <= 0
     }
 
-    /// Takes a sample; when there are enough, makes a dictionary of them, and looks whether the ratio has decayed.
-    /// `store`: puts one where everybody finds it, in place of the current one. False where it cannot.
+    /// Takes a sample. Once there are enough, makes a dictionary of them and checks whether the ratio has decayed.
+    /// `store` publishes one in place of the current one, and returns false if it cannot.
     @inline(never)
     func sample(_ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch, store: (Candidate) -> Bool) {
         guard shim_cas64(memory + Word.lock, 0, 1) else { return }
@@ -234,7 +231,7 @@ struct DictionaryCache {
             memory.set(Word.fill, int: fill + taken)
             return
         }
-        // How well the present dictionary did in this round, against its best.
+        // How well the current dictionary did in this round, against its best.
         let ratio = max(1, memory.u64(Word.stored) &* 1024 / max(1, memory.u64(Word.raw)))
         let best = memory.u64(Word.best)
         let hasDecayed = best != 0 && ratio > best + best / 6 + 8
@@ -249,14 +246,14 @@ struct DictionaryCache {
         memory.set(Word.countdown, int: interval)
     }
 
-    /// What may become a dictionary, and the number of the current one that it was compared with.
+    /// A possible dictionary, and the number of the current one that it was compared with.
     struct Candidate {
         let bytes: Memory
         let size: Int
         let present: UInt64
     }
 
-    /// A dictionary of the samples, if it saves enough on those that were held back.
+    /// Returns a dictionary of the samples, if it saves enough on those that were held back.
     private func candidate(_ fill: Int, typical: Int, _ scratch: Scratch) -> Candidate? {
         let samples = memory + Word.samples
         let trialCount = Sampling.trialBytes, size = fill - trialCount
@@ -271,7 +268,7 @@ struct DictionaryCache {
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap {
             $0.u64(8) == before ? $0 + 64 : nil
         }
-        // In pieces of a value's size: small ones gain most.
+        // In pieces of a typical value's size: small values gain most.
         let piece = max(64, min(512, typical)), room = shim_lz4_bound(512)
         var old = 0, new = 0
         for at in stride(from: 0, through: trialCount - piece, by: piece) {

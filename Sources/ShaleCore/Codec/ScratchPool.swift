@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// Working memory for compression, kept by the handle: a set allocates nothing
-/// in the steady state, and nothing is left behind in threads that end.
+/// Working memory for compression, kept by the handle: a set allocates nothing in the steady state, and threads that
+/// end leave nothing behind.
 struct ScratchPool {
     private static let slots = 32
     /// One pointer to a cache line, so that threads do not share lines.

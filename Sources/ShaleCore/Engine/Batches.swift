@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// Many keys at once: their slots, then their records, are fetched into the
-/// processor's cache together, so that the waits overlap.
+/// Gets many keys at once: their slots, then their records, are fetched into the processor's cache together, so that
+/// the waits overlap.
 extension Engine {
     private static let group = 16
 
@@ -29,10 +29,10 @@ extension Engine {
                 shim_prefetch(shard.table.home(of: UInt32(truncatingIfNeeded: hash)))
             }
             for i in 0..<(end - start) {
-                let hash = hashes[i], fraction = UInt32(truncatingIfNeeded: hash)
+                let hash = hashes[i], hashBits = UInt32(truncatingIfNeeded: hash)
                 let shard = Shard(ref, keyHash: hash)
                 let table = shard.table
-                table.probe(fraction) { _, word0 in
+                table.probe(hashBits) { _, word0 in
                     let location = word0.location
                     guard shard.log.isSound(location) else { return true }
                     prefetchLines(shard.log.address(location), to: 128)

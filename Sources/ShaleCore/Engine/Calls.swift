@@ -25,7 +25,7 @@ extension Engine {
         return answer.status
     }
 
-    /// (By itself, so that a hit has no instruction more.)
+    /// (Out of line, so that a hit has no extra instruction.)
     @inline(never)
     private func miss(_ answer: Answer, _ options: ReadOptions) throws(Failure) -> Status {
         var number: UInt64 = 0
@@ -38,7 +38,7 @@ extension Engine {
         return .miss
     }
 
-    /// The same, for callers that need no copy of their own of all this code.
+    /// The same, for callers that need no inlined copy.
     @inline(never)
     public func getOutlined(_ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found)
         throws(Failure) -> Status
@@ -46,7 +46,7 @@ extension Engine {
         try get(bytes, options, &buffer, &found)
     }
 
-    /// The same; `token` gets one for a fenced set on a miss (0 with a handle that only reads).
+    /// The same; on a miss, `token` gets one for a fenced set (0 with a read-only handle).
     @inline(never)
     public func get(
         _ bytes: Bytes, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found, token: inout UInt64
@@ -58,15 +58,15 @@ extension Engine {
         return try getOutlined(bytes, options.union(.peek), &buffer, &found)
     }
 
-    /// Before and after what reads more than an entry: an index that was replaced looks empty, and a cache that was removed
-    /// as if it were in use.
+    /// Called before and after reads of more than one entry: a replaced index looks empty, and a removed cache looks as
+    /// if it were in use.
     @inline(__always)
     func checkCurrent() throws(Failure) {
         if ref.pointee.isReadOnly { try checkGeneration() }
         try ref.checkPresence()
     }
 
-    /// A read-only handle notices that a writer replaced the index that it uses.
+    /// Throws if a writer has replaced the index that a read-only handle uses.
     @inline(never)
     func checkGeneration() throws(Failure) {
         let own = ref.pointee.privateGeneration
@@ -79,18 +79,18 @@ extension Engine {
                 && IndexHead.isOfGeneration(ref.pointee.head.acquire(IndexHead.generation), generation)
             : generation &+ 1 == own
         if !isCurrent {
-            // Writers that came between the two looks left words of different moments.
+            // Writers between the two loads have left words of different moments.
             shim_fence_acquire()
             if ref.pointee.data.acquire(Superblock.generation) != generation { return try checkGeneration() }
             throw Message().adding(ref.pointee.files.path).adding(
-                ": a writer has made a new index since this read-only handle was opened; open it again"
+                ": a writer has replaced the index since this read-only handle was opened; open it again"
             ).failure(.busy)
         }
     }
 
-    /// By a system call for each read, where nothing cheaper shows it.
+    /// Checks by a system call for each read, where nothing cheaper shows a change.
     private func checkOverlay() throws(Failure) {
-        // (Twice, as a writer may count between the two looks.)
+        // (Twice, as a writer may increment the generation between the two reads.)
         for _ in 0..<2 {
             var generation: UInt64 = 0
             guard try ref.pointee.files.readData(Superblock.generation, into: &generation, 8) else { break }
@@ -98,7 +98,7 @@ extension Engine {
         }
         throw Message().adding(ref.pointee.files.path)
             .adding(
-                ": a writer has made the overlay copy the cache since this read-only handle was opened; open it again"
+                ": the overlay file system has copied the cache since this read-only handle was opened; open it again"
             ).failure(.busy)
     }
 
@@ -149,7 +149,7 @@ extension Engine {
             switch outcome {
             case .done: return .ok
             case .conflict: return .conflict
-            // The dictionary made room for another between compressing and the lock.
+            // The dictionary was retired between compressing and the lock.
             case .dictionaryRetired: encoded = .raw(value.start, value.count)
             }
         }
@@ -165,21 +165,22 @@ extension Engine {
         try changeEntry(bytes, .touch, version, try ages(maxAge, 0).maxAge)
     }
 
-    /// The same, if nothing has happened to the key, or to the entry's tags, since the token was drawn; else a conflict.
+    /// The same, if neither the key nor the entry's tags have changed since the token was drawn; else a conflict.
     public func touch(_ bytes: Bytes, since token: UInt64, maxAge: Int64) throws(Failure) -> Status {
-        try changeEntry(bytes, .touchUntouched, token, try ages(maxAge, 0).maxAge)
+        try changeEntry(bytes, .touchUnchanged, token, try ages(maxAge, 0).maxAge)
     }
 
-    /// Makes an entry stale, or removes it where it has no stale period.
+    /// Makes an entry stale, or removes it if it has no stale period.
     public func expire(_ bytes: Bytes) throws(Failure) -> Status {
         do throws(Failure) { return try changeEntry(bytes, .expire, 0, 0) } catch {
-            // Pinned entries, a full disk or its own size leave no room to keep it stale; to remove it there always is.
+            // Pinned entries, a full disk or its own size may leave no room to keep it stale. There always is room to
+            // remove it.
             guard error.status == .full else { throw error }
             return try changeEntry(bytes, .remove, 0, 0)
         }
     }
 
-    private enum EntryChange { case remove, touch, touchUntouched, expire }
+    private enum EntryChange { case remove, touch, touchUnchanged, expire }
 
     @inline(never)
     private func changeEntry(_ bytes: Bytes, _ what: EntryChange, _ version: UInt64, _ maxAge: Int64) throws(Failure)
@@ -192,7 +193,7 @@ extension Engine {
             switch what {
             case .remove: try shard.remove(key, version: version)
             case .touch: try shard.touch(key, version: version, maxAge: maxAge)
-            case .touchUntouched: try shard.touch(key, version: 0, since: version, maxAge: maxAge)
+            case .touchUnchanged: try shard.touch(key, version: 0, since: version, maxAge: maxAge)
             case .expire: try shard.expire(key)
             }
         }
@@ -213,7 +214,7 @@ extension Engine {
 
     // MARK: The whole cache
 
-    /// `expires`: what carries the tag becomes stale, and goes if it has no stale period.
+    /// `expires`: entries that carry the tag become stale, or dead if they have no stale period.
     public func invalidate(_ bytes: Bytes, expires: Bool = false) throws(Failure) {
         let tag = try tag(bytes)
         var change = try Change(ref)
@@ -228,7 +229,7 @@ extension Engine {
 
     public func clear() throws(Failure) {
         var change = try Change(ref)
-        // All at once: a reader finds all of a shard, or nothing.
+        // In one hold: a reader finds all of a shard, or nothing.
         change.share = .max
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
@@ -236,7 +237,7 @@ extension Engine {
         }
     }
 
-    /// Evicts up to `count` entries, of each shard the one first that its policy names, the shards in turn.
+    /// Evicts up to `count` entries, in each shard in the order of its policy, the shards in turn.
     public func evict(_ count: UInt64) throws(Failure) -> UInt64 {
         var change = try Change(ref)
         let shards = ref.pointee.geometry.shards
@@ -251,7 +252,7 @@ extension Engine {
                 try shard.write(&change) { shard throws(Failure) in
                     let evictions = ShardHeader.Field.evictions.word, earlier = done, before = shard.header[evictions]
                     while done < wanted, shard.change.blobCount < Change.mostBlobs {
-                        // (Others evict between two holds.)
+                        // (Other callers evict between two holds.)
                         defer { done = earlier + (shard.header[evictions] &- before) }
                         guard try shard.evict() else { break }
                     }
@@ -272,7 +273,7 @@ extension Engine {
             let shard = Shard(ref, i)
             var expired = 0, areTagsTurned = false
             try shard.write(&change) { shard throws(Failure) in
-                while try shard.dropSomeGone(counting: &expired) {}
+                while try shard.unlinkSomeDead(counting: &expired) {}
                 try shard.emptyTags(&areTagsTurned)
             }
             purged += UInt64(expired)
@@ -280,13 +281,13 @@ extension Engine {
         return purged
     }
 
-    /// Returns when all that was completed before the call is on the disk.
+    /// Returns when everything completed before the call is on the disk.
     public func sync() throws(Failure) {
         try ref.checkWritable()
         try makeDurable()
     }
 
-    /// The same of files that may have been moved elsewhere since.
+    /// The same for files that may have been moved since.
     func makeDurable() throws(Failure) {
         if ref.pointee.files.isMemory { return }
         let shards = ref.pointee.geometry.shards

@@ -6,15 +6,15 @@ struct DictionaryRetirement {
 
     private var frames: DictionaryFrames { engine.pointee.dictionaries.frames }
 
-    /// Puts a dictionary into a frame that no current record needs. False where there is none, where another is about to
-    /// do so, and where a shard's lock is not free for long: a call that brings a sample does not depend on it.
+    /// Stores a dictionary in a frame that no current record needs. Returns false if there is none, if another caller
+    /// is storing one, or if a shard's lock stays taken: a call that brings a sample does not depend on it.
     func store(_ candidate: DictionaryCache.Candidate) -> Bool {
         let head = frames.head, before = candidate.present
         let result = shim_mutex_try(head.address(IndexHead.dictionaryLock))
         guard result == 0 || result == SHIM_EOWNERDEAD else { return false }
         defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
         guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
-        // What a log that was not replayed yet names is not known.
+        // A log that was not replayed yet may name any dictionary.
         if Shard.areSomeBeingRebuilt(engine) { return false }
         let last = head[IndexHead.dictionaryLast]
         for next in (last + 1)...(last + UInt64(frames.count)) where next <= 65_535 {
@@ -23,7 +23,7 @@ struct DictionaryRetirement {
             let victim = word.acquire(0)
             if victim != 0 {
                 if victim == before || isNeeded(number) { continue }
-                // From here on no put takes it any more; who has the lock now is waited for.
+                // No new put will use it; wait for in-flight writers.
                 head.release(IndexHead.dictionaryRetiring, victim)
                 shim_fence()
                 guard let isNeeded = isNeededByWriters(number) else { return false }
@@ -34,13 +34,14 @@ struct DictionaryRetirement {
                 return false
             }
             word.release(0, 0)
-            // A shard that was rebuilt since it was asked may have found old records that name the number, before it
-            // was gone.
+            // A shard that was rebuilt since its check may have found old records that name the number, before it was
+            // cleared.
             if victim != 0, isNeededByWriters(number) ?? true {
                 word.release(0, victim)
                 continue
             }
-            // A number that is retired for good would stay so after a kill from here on, and may be the next one made.
+            // First, because the number may be the next one to be made, and a kill from here on would leave it retired
+            // for good.
             head.release(IndexHead.dictionaryRetiring, 0)
             shim_fence()
             p.set(16, 0)
@@ -62,7 +63,7 @@ struct DictionaryRetirement {
         return false
     }
 
-    /// Or one of a set that is under way. Nil where that cannot be known soon.
+    /// The same, including sets under way. Nil if that cannot be determined soon.
     private func isNeededByWriters(_ number: UInt16) -> Bool? {
         for i in 0..<engine.pointee.geometry.shards {
             guard let isNamed = try? Shard(engine, i).locked(waiting: .short, { isNamed(number, $0.reader) }) else {

@@ -1,6 +1,5 @@
 import CShalePlatform
 
-/// What a set may carry beside key and value.
 public struct SetOptions {
     /// Milliseconds; 0: the cache's default, `Int64.max`: for ever, -1: stale at once.
     public var maxAge: Int64 = 0
@@ -25,7 +24,7 @@ public struct SetOptions {
 }
 
 extension Engine {
-    /// A set on its way.
+    /// An entry that is being set.
     struct NewEntry {
         let key: Key
         let lifetime: Lifetime
@@ -43,7 +42,7 @@ extension Engine {
         }
     }
 
-    /// A value's stored form, in the scratch's buffer where it is compressed.
+    /// Returns a value's stored form, in the scratch's buffer if it is compressed.
     @inline(never)
     func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
         let compression = uncompressed ? .none : ref.pointee.compression

@@ -1,9 +1,9 @@
 import CShalePlatform
 
-/// An open cache: what every interface is made of.
+/// An open cache, on which every interface is built.
 ///
-/// A copyable reference to raw memory; every function may be called from any
-/// thread until `close`. Errors leave their sentence in the thread's error slot.
+/// A copyable reference to raw memory; any thread may call every function until `close`. Errors leave their message in
+/// the thread's error slot.
 public struct Engine: @unchecked Sendable {
     let ref: EngineRef
 
@@ -48,7 +48,7 @@ public struct Engine: @unchecked Sendable {
     func count(_ field: Int) {
         if !ref.pointee.isReadOnly { countAsWriter(field) }
     }
-    /// Of a handle that may write. How many there were in the same place.
+    /// Needs a handle that may write. Returns the count of this thread's stripe before.
     @inline(__always) @discardableResult
     func countAsWriter(_ field: Int) -> UInt64 {
         let stripe = Int(truncatingIfNeeded: (shim_thread_number() &* 0x9E37_79B1) >> 12) & (IndexHead.stripes - 1)

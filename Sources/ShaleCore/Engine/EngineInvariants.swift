@@ -1,6 +1,6 @@
 #if DEBUG && !hasFeature(Embedded)
 extension Engine {
-    /// What is wrong in any shard; empty where nothing is. For tests: reads everything.
+    /// Returns the broken invariants of all shards. For tests: reads everything.
     func brokenInvariants() -> [String] {
         (0..<ref.pointee.geometry.shards).flatMap { i in
             guard let broken = try? Shard(ref, i).locked({ $0.brokenInvariants() }) else {

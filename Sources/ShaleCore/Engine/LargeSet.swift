@@ -1,10 +1,10 @@
 import CShalePlatform
 
-/// A set of a large value: parts first, in the manifest's shard or each in that of its own hash (`drawBlob`), then the
-/// manifest under the user's key.
+/// A set of a large value: first the parts, in the manifest's shard or each in that of its own hash (`drawBlob`), then
+/// the manifest under the user's key.
 ///
-/// The value that it replaces stays until then. Where both do not fit, the old one is evicted first, if that is all that
-/// is missing. But a set with a condition fails, as its condition would not hold any more, and so does one that pins, as
+/// The value that it replaces stays until then. If both do not fit and nothing else is missing, the old one is evicted
+/// first. But a set with a condition fails, as its condition would not hold any more, and so does one that pins, as
 /// that cannot be known beforehand.
 struct LargeSet {
     let engine: Engine
@@ -36,7 +36,7 @@ struct LargeSet {
 
     @inline(never)
     func store(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
-        // Before anything makes room for parts that need not be stored; the manifest's put asks again.
+        // Before room is made for parts that need not be stored; the manifest's put checks again.
         if manifestLength > shard.log.segmentRoom {
             throw ref.pointee.tooLarge(manifestLength, most: shard.log.segmentRoom, .segment)
         }
@@ -69,13 +69,13 @@ struct LargeSet {
         }
     }
 
-    /// A number under which no shard gets more of the parts than it has room for. Those of a value that is much smaller
-    /// than its shard are there: the shard's order is then that of all that it holds. (Spread over several shards, a
-    /// value leaves by the order of its manifest's shard alone, and the shard that happens to be the fullest evicts for
-    /// all of them.) Where the parts of others go to is by chance. An error where no number is found, before anything
-    /// has made room. `keepsOwn`: beside the value that it replaces.
+    /// Returns a blob number under which no shard gets more of the parts than it has room for. The parts of a value
+    /// much smaller than its shard go there: then the shard's order covers all that it holds. (A value that is spread
+    /// is evicted in the order of its manifest's shard alone, and the fullest shard evicts for all of them.) Other
+    /// parts are spread by chance. Throws if no number is found, before any room is made. `keepsOwn`: beside the value
+    /// that it replaces.
     private func drawBlob(keepsOwn: Bool, isSpread: Bool = false, _ change: inout Change) throws(Failure) -> UInt64 {
-        // What is pinned stays whatever becomes of the new value, and only beside it anything is let go of.
+        // Pinned entries stay in any case, and only beside them the cleaner may have to evict.
         let isKept = hasPins ? try replacesUnpinned() : false, own = isKept && keepsOwn
         var blob = shard.reader.drawLSN()
         if !isSpread, value.count <= ref.pointee.geometry.longestInOneShard {
@@ -88,9 +88,9 @@ struct LargeSet {
         }
         while let full = try misfit(blob, isExact: true, isKept: isKept, beside: own) {
             let pinned = full.header[ShardHeader.Field.pinnedBytes]
-            // What is pinned and gone is nobody's victim.
+            // Expired pinned entries are never evicted.
             _ = try write(to: full, &change) { full throws(Failure) in
-                try full.dropAllGone()
+                try full.unlinkAllDead()
                 return true
             }
             if full.header[ShardHeader.Field.pinnedBytes] < pinned { continue }
@@ -101,12 +101,12 @@ struct LargeSet {
         return blob
     }
 
-    /// Where the one shard has no room after all (beside pins, or beside many who write to it), all may have.
+    /// If the one shard has no room after all (beside pins, or beside many writers), all shards together may have.
     @inline(never)
     private func storeBesideOwn(_ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
         let blob = try drawBlob(keepsOwn: true, &change)
         do throws(Failure) { return try store(blob, &version, &change) } catch {
-            guard error.status == .full, !error.isFileLimit, !change.ownIsGone, ref.pointee.geometry.shards > 1,
+            guard error.status == .full, !error.isFileLimit, !change.ownIsDead, ref.pointee.geometry.shards > 1,
                 blob & PartKey.isInOneShard != 0
             else { throw error }
             return try store(try drawBlob(keepsOwn: true, isSpread: true, &change), &version, &change)
@@ -125,20 +125,20 @@ struct LargeSet {
         return true
     }
 
-    /// Beside the value that it replaces.
+    /// Stores the value beside the one that it replaces.
     private func store(_ blob: UInt64, _ version: inout UInt64, _ change: inout Change) throws(Failure) -> Status {
-        let turn = try begin(blob)
-        defer { turn.end() }
+        let writer = try begin(blob)
+        defer { writer.end() }
         var stored = 0, wasKept = true
         change.keepsOwn = true
         do throws(Failure) {
             for i in 0..<count {
-                wasKept = turn.renew() && wasKept
+                wasKept = writer.renew() && wasKept
                 stored += try putPart(i, blob, &change)
             }
-            // Stopped for so long that others took it for dead, or some had to make room: what went is there before
-            // the manifest is.
-            if !wasKept || !turn.renew() { try replaceMissing(turn, &change) }
+            // If this writer was stopped for so long that others took it for dead, or had to make room, missing parts
+            // are stored again before the manifest.
+            if !wasKept || !writer.renew() { try replaceMissing(writer, &change) }
             if try putManifest(blob, stored: stored, &version, &change) == .conflict {
                 clearParts(blob)
                 return .conflict
@@ -147,11 +147,11 @@ struct LargeSet {
             clearParts(blob)
             throw error
         }
-        // Since then the cleaner may have met parts that seemed nobody's.
-        do throws(Failure) { try replaceMissing(turn, isStored: true, &change) } catch {
-            // Another holds a shard's lock for long: readers drop the value if it lacks a part.
+        // Since then the cleaner may have found parts that seemed to have no writer.
+        do throws(Failure) { try replaceMissing(writer, isStored: true, &change) } catch {
+            // Another caller holds a shard's lock for long: readers unlink the value if it lacks a part.
             if error.status == .busy { return .ok }
-            // It is stored, and goes again: evicted at once, but what is pinned may not be.
+            // The value was stored and leaves again: as if evicted at once, which a pinned one may not be.
             _ = try? write(to: shard, &change) { shard in
                 shard.evictOwner(PartKey(blob: blob, owner: entry.key.hash, part: 0), evenPinned: true)
                 return true
@@ -161,13 +161,13 @@ struct LargeSet {
         return .ok
     }
 
-    /// Waits for a cell where live writers hold all that the blob may have. By the end of `patience`, each writer that was
-    /// there at the start has renewed its cell, or has been given up.
-    private func begin(_ blob: UInt64) throws(Failure) -> LargeWriters.Turn {
+    /// Waits for a cell if live writers hold all that the blob may have. By the end of `patience`, each writer that was
+    /// listed at the start has renewed its cell, or counts as dead.
+    private func begin(_ blob: UInt64) throws(Failure) -> LargeWriters.Registration {
         let writers = Shard.largeWriters(ref, of: blob), end = shim_uptime_ms() &+ LargeWriters.patience
         var pause = 1
         while true {
-            if let turn = writers.begin(blob) { return turn }
+            if let writer = writers.begin(blob) { return writer }
             if shim_uptime_ms() > end {
                 throw Failure.because(.busy, "too many large values are being written at once; try again later")
             }
@@ -215,7 +215,7 @@ struct LargeSet {
         return try withPart(i, blob) { shard, key throws(Failure) in
             let part = part(key)
             var version: UInt64 = 0
-            // What is pinned is lost with any of its parts.
+            // A pinned value is lost with any of its parts.
             var own = SetOptions()
             own.isPinned = options.isPinned
             while try engine.put(
@@ -230,19 +230,19 @@ struct LargeSet {
         Shard.clearParts(Change.Blob(blob: blob, owner: entry.key.hash, parts: count), ref)
     }
 
-    /// Stores again what the cleaner, or who needed room, took for nobody's, or had to let go. An error where some of
-    /// it always pushes out the rest. `isStored`: the manifest is, and may have been replaced since, and its parts
+    /// Stores parts again that the cleaner, or a caller that needed room, took for abandoned or had to evict. Throws if
+    /// storing some always evicts others. `isStored`: the manifest is, and may have been replaced since, and its parts
     /// cleared.
-    private func replaceMissing(_ turn: LargeWriters.Turn, isStored: Bool = false, _ change: inout Change)
+    private func replaceMissing(_ writer: LargeWriters.Registration, isStored: Bool = false, _ change: inout Change)
         throws(Failure)
     {
         for _ in 0..<3 {
             var wasKept = true
-            turn.renew()
-            for i in 0..<count where try !hasPart(i, turn.number, isStored ? .short : .ofCall) {
-                if isStored, try !isCurrent(turn.number) { return }
-                _ = try putPart(i, turn.number, &change)
-                wasKept = turn.renew() && wasKept
+            writer.renew()
+            for i in 0..<count where try !hasPart(i, writer.number, isStored ? .short : .ofCall) {
+                if isStored, try !isCurrent(writer.number) { return }
+                _ = try putPart(i, writer.number, &change)
+                wasKept = writer.renew() && wasKept
             }
             if wasKept { return }
         }
@@ -261,7 +261,7 @@ struct LargeSet {
         }
     }
 
-    /// Under the shard's lock; in doubt, yes. An error where it is not free in time.
+    /// Evaluates `isSo` under the shard's lock; true in doubt. Throws if the lock is not free in time.
     private func look(_ shard: Shard, _ patience: Patience = .ofCall, _ isSo: (ShardReader) -> Bool) throws(Failure)
         -> Bool
     {
@@ -284,9 +284,9 @@ struct LargeSet {
         try look(shard) { $0.lookup(entry.key).map { !$0.entry.isPinned } ?? false }
     }
 
-    /// A shard without room for what it gets of the value, even if nothing else were there but what is pinned.
-    /// `isExact`: compresses all parts, to know their lengths. `isKept`: nor may the cleaner ever have to let go of some,
-    /// `own`: nor of the value that it replaces.
+    /// Returns a shard without room for its share of the value, even if it held only pinned entries. `isExact`:
+    /// compresses all parts, to know their lengths. `isKept`: requires that the cleaner never has to evict any of them;
+    /// `own`: nor the value that it replaces.
     private func misfit(_ blob: UInt64, isExact: Bool, isKept: Bool, beside own: Bool) throws(Failure) -> Shard? {
         let shards = ref.pointee.geometry.shards
         return try withUnsafeTemporaryAllocation(of: ShardReader.Need.self, capacity: shards) { needs throws(Failure) in
@@ -312,7 +312,7 @@ struct LargeSet {
         }
     }
 
-    /// What is to be kept of the value that the set replaces, beside what is pinned.
+    /// Adds the bytes to keep of the value that the set replaces, beside pinned entries.
     private func addOwn(to needs: UnsafeMutableBufferPointer<ShardReader.Need>) throws(Failure) {
         func add(_ shard: Shard, _ key: Key, isPart: Bool) throws(Failure) -> Change.Blob {
             var own = Measure()

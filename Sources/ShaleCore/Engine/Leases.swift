@@ -1,17 +1,17 @@
 import CShalePlatform
 
-/// How a value is asked for by those who can load it. Milliseconds.
+/// How callers that can load a value request it. Milliseconds.
 public struct LeaseOptions {
     public static let standard: Int64 = 30_000
 
     public var read: ReadOptions = []
-    /// How long the right to load lasts at most.
+    /// How long a lease lasts at most.
     public var lease = standard
-    /// How long to wait while another loads.
+    /// How long to wait while another caller loads.
     public var wait: Int64 = 0
-    /// See `RefreshAhead`; 0: not before the age is over.
+    /// See `RefreshAhead`; 0: no refresh before the age is over.
     public var refreshAhead: Int64 = 0
-    /// Rather none than one that is not recorded, which another may get as well.
+    /// Refuses a lease that is not recorded, which another caller may get as well.
     public var mustBeRecorded = false
 
     public init() {}
@@ -19,9 +19,8 @@ public struct LeaseOptions {
 
 /// The answer to a request for a lease.
 public enum LeaseAnswer: Sendable {
-    /// Its token.
     case given(UInt64)
-    /// There is a value, or another has the lease.
+    /// There is a value, or another caller holds the lease.
     case none
     /// It could not be recorded: all cells that it may have are taken.
     case unrecorded
@@ -33,28 +32,28 @@ public enum LeaseAnswer: Sendable {
 }
 
 extension Engine {
-    /// Grants one at a time, of all who ask in all processes, the right to load a key. Returns a token, or nil where
-    /// another has it. Where no cell is free, it grants one that is not recorded.
+    /// Grants the right to load a key to one caller at a time, of all processes. Returns a token, or nil if another
+    /// caller holds the lease. If no cell is free, grants one that is not recorded.
     public func lease(_ bytes: Bytes, milliseconds: Int64) throws(Failure) -> UInt64? {
         let granted = try lease(try key(bytes), milliseconds, mustBeRecorded: false).token
         if granted != nil { count(IndexHead.leases) }
         return granted
     }
 
-    /// Holders whose process has ended do not count. The kernel is asked about them under no lock, so the table is asked
-    /// again afterwards.
+    /// Holders whose process has ended do not count. The kernel is asked about them under no lock, so the table is
+    /// checked again afterwards.
     @inline(never)
     private func lease(_ key: Key, _ milliseconds: Int64, mustBeRecorded: Bool) throws(Failure) -> LeaseAnswer {
         try ref.checkWritable()
         try check(leaseTime: milliseconds)
         let own = shim_sys_process(), leases = Shard(ref, keyHash: key.hash).leases
-        var gone: Holder?
-        // Of the key's cells, those that were asked about because all are taken.
+        var dead: Holder?
+        // How many of the key's cells were asked about, because all are taken.
         var asked = 0, isFull = false
         while true {
             var token: UInt64 = 0
             let answer = try withShard(of: key) { shard in
-                if let gone { leases.end(gone, key.hash) }
+                if let dead { leases.end(dead, key.hash) }
                 // (Under the lock: it is a token for fenced sets too.)
                 token = shard.drawToken()
                 let uptime = shim_uptime_ms()
@@ -68,17 +67,17 @@ extension Engine {
             switch answer {
             case .given: return .given(token)
             case .held(let holder):
-                guard holder.isGone(own: own) else { return .none }
-                gone = holder
+                guard holder.isDead(own: own) else { return .none }
+                dead = holder
             case .full:
                 if isFull { return mustBeRecorded ? .unrecorded : .given(token) }
-                gone = leases.firstGone(key.hash, from: &asked, own: own)
-                isFull = gone == nil
+                dead = leases.firstDead(key.hash, from: &asked, own: own)
+                isFull = dead == nil
             }
         }
     }
 
-    /// Begins a lease's time again. False where it was over, or the lease was never recorded.
+    /// Restarts a lease's time. Returns false if it was over, or the lease was never recorded.
     public func renew(_ bytes: Bytes, lease token: UInt64, milliseconds: Int64) throws(Failure) -> Bool {
         let key = try key(bytes)
         try ref.checkWritable()
@@ -91,7 +90,7 @@ extension Engine {
         }
     }
 
-    /// Under the lock of a key's shard, for a handle that may write.
+    /// Runs `body` under the lock of a key's shard. Needs a handle that may write.
     func withShard<R>(of key: Key, _ body: (borrowing ShardWriter) -> R) throws(Failure) -> R {
         try Shard(ref, keyHash: key.hash).locked(body)
     }
@@ -103,7 +102,7 @@ extension Engine {
         }
     }
 
-    /// Gives a lease back. False where its time was over.
+    /// Releases a lease. Returns false if its time was over.
     public func release(_ bytes: Bytes, lease token: UInt64) throws(Failure) -> Bool {
         try release(try key(bytes), lease: token)
     }
@@ -115,10 +114,10 @@ extension Engine {
         return try withShard(of: key) { $0.leases.release(key.hash, token: token, uptime: shim_uptime_ms()) }
     }
 
-    /// Reads a value, and where it has to be loaded gives the right to do so to one of all who ask.
+    /// Returns the current value and, if it needs loading, a lease that at most one caller in any process holds.
     ///
-    /// Whoever gets no value waits for the one who loads, as long as the options say. Nobody waits who gets a stale
-    /// one.
+    /// Callers that get neither wait for the load, as long as the options say. A caller that gets a stale value never
+    /// waits.
     public func get(
         _ bytes: Bytes, _ options: LeaseOptions, _ buffer: inout ValueBuffer, _ found: inout Found,
         lease answer: inout LeaseAnswer
@@ -138,7 +137,7 @@ extension Engine {
             if status == .ok, !isDueEarly(found, options) { return .ok }
             let asked = try lease(key, options.lease, mustBeRecorded: options.mustBeRecorded)
             if let granted = asked.token {
-                // Whoever had it may have stored the value meanwhile, or made it fresh again.
+                // The previous holder may have stored the value meanwhile, or made it fresh again.
                 let before = (status, found.version, found.expires)
                 do throws(Failure) { status = try getOutlined(bytes, read.union(.peek), &buffer, &found) } catch {
                     _ = try? release(key, lease: granted)
@@ -157,7 +156,7 @@ extension Engine {
             if status != .miss || left <= 0 { return status }
             shim_sleep_us(min(pause, Int(left)) * 1000)
             pause = min(pause * 2, 16)
-            // The first look was counted.
+            // The first read was counted.
             read.insert(.peek)
         }
     }

@@ -1,18 +1,17 @@
-/// XFetch: each reader decides for itself, by chance, whether to load before the age is over. A. Vattani, F.
-/// Chierichetti, K. Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", Proceedings of the VLDB Endowment
-/// 8(8), 2015.
+/// XFetch: each reader decides by chance whether to load before the age is over. A. Vattani, F. Chierichetti, K.
+/// Lowenstein, "Optimal Probabilistic Cache Stampede Prevention", Proceedings of the VLDB Endowment 8(8), 2015.
 ///
-/// A reader draws a time, distributed exponentially, and loads if less than that is left. Times are milliseconds.
+/// A reader draws an exponentially distributed time, and loads if less than that is left. Times are milliseconds.
 public enum RefreshAhead {
     /// - Parameters:
     ///   - left: Until the age is over.
-    ///   - mean: Of the times: the paper's delta, how long a load takes, times its beta, the eagerness.
+    ///   - mean: Of the times: the paper's delta (the duration of a load) times its beta (the eagerness).
     ///   - chance: Evenly distributed bits.
     public static func isDue(left: Int64, mean: Double, chance: UInt64) -> Bool {
         mean * exponential(chance) >= Double(left)
     }
 
-    /// False where no chance would make it due.
+    /// Returns false if no chance would make it due.
     @inline(__always)
     static func mayBeDue(left: Int64, mean: Int64) -> Bool { left / 45 <= mean }
 

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// Counters since the index was made, of all processes together.
+/// Counters since the index was created, of all processes together.
 public struct Statistics: Sendable {
     public var shards: UInt32 = 0
     public var entries: UInt64 = 0, capacity: UInt64 = 0, maxEntries: UInt64 = 0, dataBytes: UInt64 = 0,
@@ -14,19 +14,18 @@ public struct Statistics: Sendable {
     public var absent: UInt64 = 0, expired: UInt64 = 0, invalidated: UInt64 = 0, damaged: UInt64 = 0
     /// Leases that were granted.
     public var leases: UInt64 = 0
-    /// Fenced sets that were refused: as their key had changed, or one of their tags; as so many others had changed that
-    /// the store does not know whether these had; and as it was cleared, or its index made anew.
-    public var conflictsByKey: UInt64 = 0, conflictsByTag: UInt64 = 0, conflictsByLine: UInt64 = 0,
-        conflictsByFloor: UInt64 = 0
-    public var conflicts: UInt64 { conflictsByKey &+ conflictsByTag &+ conflictsByLine &+ conflictsByFloor }
-    /// Evicted entries whose times are known, and the sums of these: milliseconds since they were set, and since they
-    /// were used (with the adaptive policy, since they were set).
+    /// Fenced sets that were refused: their key had changed; one of their tags had; so many others had that the store
+    /// does not know whether these had; the store was cleared or its index rebuilt.
+    public var conflictsByKey: UInt64 = 0, conflictsByTag: UInt64 = 0, conflictsByOverflow: UInt64 = 0,
+        conflictsByReset: UInt64 = 0
+    public var conflicts: UInt64 { conflictsByKey &+ conflictsByTag &+ conflictsByOverflow &+ conflictsByReset }
+    /// Evicted entries whose times are known, and the sums: milliseconds since they were set, and since they were used
+    /// (with the CLOCK policy, since they were set).
     public var evictedTimed: UInt64 = 0, evictedAge: UInt64 = 0, evictedIdle: UInt64 = 0
-    /// Leases that were granted without being recorded, where no cell was free.
+    /// Leases granted without being recorded, because no cell was free.
     public var leasesUnrecorded: UInt64 = 0
-    /// How often the store began anew, empty, because its version numbers had come near their end.
+    /// How often the store was restarted empty, because its version numbers neared their end.
     public var renewals: UInt64 = 0
-    /// The store's policy.
     public var eviction = Eviction.lru
 }
 
@@ -60,8 +59,8 @@ extension Engine {
             func refused(_ why: FenceTable.Refusal) -> UInt64 { header[Field.refusals[why.rawValue].word] }
             s.conflictsByKey &+= refused(.key)
             s.conflictsByTag &+= refused(.tag)
-            s.conflictsByLine &+= refused(.line)
-            s.conflictsByFloor &+= refused(.floor)
+            s.conflictsByOverflow &+= refused(.line)
+            s.conflictsByReset &+= refused(.floor)
             s.evictedTimed &+= header[Field.evictedTimed]
             s.evictedAge &+= header[Field.evictedAge]
             s.evictedIdle &+= header[Field.evictedIdle]

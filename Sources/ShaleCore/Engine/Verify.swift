@@ -3,31 +3,31 @@ import CShalePlatform
 public struct Report: Sendable {
     public var records: UInt64 = 0
     public var bytes: UInt64 = 0
-    /// Found damaged by this call, and dropped.
+    /// Found damaged by this call, and unlinked.
     public var corruptRecords: UInt64 = 0
 }
 
 extension Engine {
-    /// Reads every current record, checks it, and drops what is damaged. Holds one shard's lock at a time, for a few
+    /// Reads every current record, checks it, and unlinks damaged entries. Holds one shard's lock at a time, for a few
     /// records.
     public func verify() throws(Failure) -> Report {
         try checkCurrent()
         var report = Report()
         for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            var fraction: UInt64 = 0
-            while fraction < Table.allFractions {
+            var hashBits: UInt64 = 0
+            while hashBits < Table.allHashBits {
                 if ref.pointee.isReadOnly {
                     if shard.header.isBeingRebuilt { try shard.waitForRebuild() }
-                    // (Without a lock: each slot is looked at again.)
-                    let (stretch, found) = try shard.reader.checkNext(from: fraction) { _ throws(Failure) in
+                    // (Without a lock: `check` looks again at each slot.)
+                    let (stretch, found) = try shard.reader.checkNext(from: hashBits) { _ throws(Failure) in
                         report.corruptRecords += 1
                         report.records += 1
                     }
                     report.add(found)
-                    fraction = stretch.next
+                    hashBits = stretch.next
                 } else {
-                    try check(shard, &fraction, &report)
+                    try check(shard, &hashBits, &report)
                 }
             }
         }
@@ -35,28 +35,28 @@ extension Engine {
         return report
     }
 
-    /// As many entries as a hold has a share for.
-    private func check(_ shard: Shard, _ fraction: inout UInt64, _ report: inout Report) throws(Failure) {
+    /// Checks as many entries as one hold of the lock allows.
+    private func check(_ shard: Shard, _ hashBits: inout UInt64, _ report: inout Report) throws(Failure) {
         var change = try Change(ref)
         try shard.write(&change) { shard throws(Failure) in
-            // Those that cleaning meets on the way are among them.
+            // Includes damaged entries that cleaning finds on the way.
             let corrupt = ShardHeader.Field.corrupt, before = shard.header[corrupt]
             defer { report.corruptRecords += UInt64(shard.header[corrupt] - before) }
             repeat {
-                let (stretch, found) = try shard.reader.checkNext(from: fraction) { slot throws(Failure) in
+                let (stretch, found) = try shard.reader.checkNext(from: hashBits) { slot throws(Failure) in
                     shard.spend(0, bytes: shard.log.record(slot.entry.location)?.length ?? 0)
-                    if Loss.length > shard.log.headRoom {
-                        try shard.makeRoom(Loss.length, live: false)
-                        // (The entry may have left for that.)
+                    if Damage.length > shard.log.headRoom {
+                        try shard.makeRoom(Damage.length, live: false)
+                        // (Making room may have unlinked the entry.)
                         guard shard.reader.check(slot) == .damaged else { return }
                     }
-                    try shard.lose(slot)
+                    try shard.unlinkDamaged(slot)
                     report.records += 1
                 }
                 report.add(found)
                 shard.spend(stretch.looks + Int(found.records) * Share.lookup, bytes: Int(found.bytes))
-                fraction = stretch.next
-            } while fraction < Table.allFractions && shard.change.left > 0
+                hashBits = stretch.next
+            } while hashBits < Table.allHashBits && shard.change.left > 0
         }
     }
 }
@@ -71,17 +71,17 @@ extension Report {
 private enum Checked: Equatable { case free, sound(Int), damaged }
 
 extension ShardReader {
-    /// Checks the next entry of a home, or all that have its fraction: what is sound there. `drop` gets the others.
-    fileprivate func checkNext(from fraction: UInt64, _ drop: (Slot) throws(Failure) -> Void) throws(Failure) -> (
+    /// Checks the next entry of a home, or all with its hash bits. Returns the sound ones; `unlink` gets the others.
+    fileprivate func checkNext(from hashBits: UInt64, _ unlink: (Slot) throws(Failure) -> Void) throws(Failure) -> (
         Table.Stretch, Report
     ) {
         var report = Report()
-        // (Their records may be long: a step reads one.)
-        let stretch = table.stretch(from: fraction, byOne: true)
+        // (Records may be long: a step reads one.)
+        let stretch = table.stretch(from: hashBits, byOne: true)
         try table.visit(stretch) { slot throws(Failure) in
             switch check(slot) {
             case .free: break
-            case .damaged: try drop(slot)
+            case .damaged: try unlink(slot)
             case .sound(let bytes):
                 report.records += 1
                 report.bytes += UInt64(bytes)
@@ -90,7 +90,7 @@ extension ShardReader {
         return (stretch, report)
     }
 
-    /// What a slot points to. Without the lock it may be recycled meanwhile, and is looked at again.
+    /// Checks a slot's record. Without the lock it may be recycled meanwhile, and is checked again.
     fileprivate func check(_ slot: Slot) -> Checked {
         while true {
             let word0 = slot.acquiredEntry

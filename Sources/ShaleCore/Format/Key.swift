@@ -16,7 +16,7 @@ struct Key {
         self.length = length
         self.hash = hash
     }
-    @inline(__always) var fraction: UInt32 { UInt32(truncatingIfNeeded: hash) }
+    @inline(__always) var hashBits: UInt32 { UInt32(truncatingIfNeeded: hash) }
 }
 
 extension PartKey {

@@ -12,19 +12,18 @@ import CShalePlatform
 ///        [where flag `isExtended`: a word that this library does not know]
 ///        tags (64 each) · key · meta · stored value
 ///
-/// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2,
-/// the hash of the key, the tags, and the address: the segment's number and the
-/// record's offset in the file. So a record of an earlier lap, of another address
-/// or cache, or planted inside a value never verifies. The key's hash stands
-/// for its bytes: readers compare the bytes with the caller's anyway.
+/// padded to 8 bytes. The head check covers words 0, 3, 4, 5, the rest of 2, the hash of the key, the tags, and the
+/// address: the segment's number and the record's offset in the file. So a record of an earlier lap, of another address
+/// or cache, or planted inside a value never verifies. The key's hash stands for its bytes, which readers compare with
+/// the caller's anyway.
 struct RecordHeader {
     static let size = 48
 
-    /// A gap fills what a rebuild found unreadable, so that the next one does not stumble over it again.
-    /// A loss is what else was found unreadable: see `Loss`.
-    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, loss, expire }
+    /// A gap covers bytes that a rebuild found unreadable, so that the next one skips them. A damage record covers
+    /// other unreadable entries: see `Damage`.
+    enum Kind: UInt8 { case value = 1, manifest, part, tombstone, touch, invalidate, end, gap, damage, expire }
     enum Codec { static let raw: UInt8 = 0, lz4: UInt8 = 1, dictionary: UInt8 = 2 }
-    /// The last two are for later libraries: this one sets neither, and copies a record with both.
+    /// The last two are for later library versions: this one sets neither, and copies a record with both.
     enum Flag { static let pinned: UInt8 = 1, keepsStale: UInt8 = 2, recompressed: UInt8 = 4, isExtended: UInt8 = 8 }
 
     var lsn: UInt64
@@ -50,7 +49,7 @@ struct RecordHeader {
         expires48 = UInt64(dictionary) | expires << 16
     }
 
-    /// Copies the six words, so that what is checked is what is used.
+    /// Copies the six words, so that the words that are checked are those that are used.
     @inline(__always)
     init(at p: Memory) {
         #if SHALE_FAULTS
@@ -81,7 +80,7 @@ struct RecordHeader {
     @inline(__always) var isPinned: Bool { flags & Flag.pinned != 0 }
     @inline(__always) var keepsStale: Bool { flags & Flag.keepsStale != 0 }
 
-    /// Of the words between header and key: each flag's bit is moved to where it counts for 8.
+    /// Bytes of the words between header and key: each flag's bit is moved to where it counts for 8.
     @inline(__always) var extensionLength: Int { tagsOffset - RecordHeader.size + tagCount * 8 }
     @inline(__always) private var tagsOffset: Int {
         RecordHeader.size + Int(flags & Flag.keepsStale) << 2 + Int(flags & Flag.isExtended)
@@ -114,13 +113,13 @@ struct RecordHeader {
         computeHeadCheck(at: p, keyHash: keyHash, address: address, secret: secret) == headCheck
     }
 
-    /// Both tests, out of line: for all but the hit path.
+    /// Both tests, out of line: for everything but the hit path.
     @inline(never)
     func isSound(at p: Memory, room: Int, address: RecordAddress, secret: UInt64) -> Bool {
         isPlausible(room: room) && verifiesHead(at: p, address: address, secret: secret)
     }
 
-    /// Where the key's hash is not known yet.
+    /// For a key whose hash is not known yet.
     @inline(__always)
     func verifiesHead(at p: Memory, address: RecordAddress, secret: UInt64) -> Bool {
         verifiesHead(
@@ -128,7 +127,7 @@ struct RecordHeader {
             secret: secret)
     }
 
-    /// The same with another age, without what only a later library knows.
+    /// Returns the header with another age, without the word that only a later library version knows.
     func aged(_ lifetime: Lifetime) -> RecordHeader {
         var record = self
         record.word2 = word2 & ~(UInt64(Flag.keepsStale | Flag.isExtended) << 44) | UInt64(lifetime.flag) << 44
@@ -139,7 +138,7 @@ struct RecordHeader {
     @inline(__always)
     mutating func setHeadCheck(_ check: UInt32) { word2 = word2 & ~0xFFFF_FFFF | UInt64(check) }
 
-    /// All but the head check, which `seal` stores last: a writer that is killed leaves no record.
+    /// Writes all but the head check, which `seal` stores last: a killed writer leaves no record.
     @inline(__always)
     func writeUnsealed(to p: Memory) {
         p.set(16, 0)
@@ -153,7 +152,7 @@ struct RecordHeader {
     @inline(__always)
     func seal(at p: Memory) { p.release(16, word2) }
 
-    /// Of its lifetime, for a reader, which needs no more of that.
+    /// The part of its lifetime that a reader needs.
     @inline(__always) func deadline(at p: Memory) -> UInt64 {
         keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
     }
@@ -169,14 +168,14 @@ extension Lifetime {
     var flag: UInt8 { keepsStale ? RecordHeader.Flag.keepsStale : 0 }
 }
 
-/// Where a record is, as its checksums see it.
+/// A record's address, as its checksums include it.
 struct RecordAddress {
     /// The segment's number, which never repeats in its shard.
     let number: UInt64
     /// The record's offset in the data file.
     let offset: UInt64
 
-    /// What the body check is mixed with; moving a record re-mixes it without reading the body.
+    /// The value mixed into the body check: a record is moved by mixing again, without reading the body.
     @inline(__always)
     func mix(secret: UInt64) -> UInt64 {
         var input = (number, offset)
@@ -192,7 +191,7 @@ func bodyHash(meta: UnsafeRawPointer, metaLength: Int, stored: UnsafeRawPointer,
     return shim_hash_short(stored, storedLength, seed)
 }
 
-/// The body of a touch record: the value that it gives a new age.
+/// The body of a touch record: the value that gets a new age.
 struct TouchTarget {
     static let size = 24
     var location: UInt32
@@ -212,7 +211,7 @@ struct TouchTarget {
     var words: (UInt64, UInt64, UInt64) { (UInt64(location), number, lsn) }
 }
 
-/// The body of a manifest: a value that is kept in parts.
+/// The body of a manifest: a value stored in parts.
 struct Manifest {
     static let size = 40
     /// Names the parts; drawn like an lsn, so it never repeats.
@@ -237,7 +236,7 @@ struct Manifest {
         partCount = p.loadUnaligned(fromByteOffset: 32, as: UInt64.self)
     }
     var words: (UInt64, UInt64, UInt64, UInt64, UInt64) { (blob, rawLength, storedLength, partLength, partCount) }
-    /// Lengths that a sound manifest can have, so that nothing is allocated for a damaged one.
+    /// Whether a sound manifest can have these lengths, so that nothing is allocated for a damaged one.
     var isPlausible: Bool {
         rawLength <= Limits.valueLength && storedLength <= Limits.valueLength && partLength > 0 && partLength <= 1 << 24
             && partCount <= 1 << 20
@@ -260,11 +259,11 @@ struct PartKey {
     var blob: UInt64 { words.0 }
     var owner: UInt64 { words.1 }
 
-    /// In the number of a blob whose parts are all in the shard of its manifest.
+    /// Bit in the number of a blob whose parts are all in the shard of its manifest.
     static let isInOneShard: UInt64 = 1 << 63
 }
 
-/// What an entry may measure.
+/// Limits of entries and caches.
 enum Limits {
     static let keyLength = 65_535
     static let metaLength = Sizes.metaLength
@@ -272,7 +271,7 @@ enum Limits {
     static let valueLength: UInt64 = 1 << 30
     static let capacity = Sizes.capacity
     static let segmentSizes = Sizes.segment
-    /// What new caches divide the capacity into: shards of the least size while they are few, of the usual one where
+    /// How new caches divide the capacity: into shards of the least size while they are few, of the usual size where
     /// they would be many. A table has slots for 4 GiB of the smallest records.
     static let leastShard = 128 << 20, usualShard = 4 << 30
     static let oneShardEntries: UInt64 = 65_536
@@ -281,6 +280,6 @@ enum Limits {
     /// A location counts 8-byte units in 32 bits.
     static let shardLogBytes = 32 << 30
     static let mostCapacity: UInt64 = 1 << 44
-    /// What a file of ext4 with blocks of 4 KiB may have.
+    /// The most that a file on ext4 with blocks of 4 KiB may have.
     static let fileBytes = 1 << 44 - 4096
 }

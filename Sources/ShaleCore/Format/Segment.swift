@@ -10,14 +10,12 @@ struct LogPosition: Equatable {
     }
 }
 
-/// The header at the start of each segment. Words: magic · shard (32) and frame (32) ·
-/// number · number of the segment before it in the log · number of the log's
-/// tail when this one was begun · check over all of it · the lsn counter then
-/// (so that versions stay new where a clear leaves no record) · the tail's offset
-/// in its segment (32).
+/// The header at the start of each segment. Words: magic · shard (32) and frame (32) · number · number of the previous
+/// segment in the log · number of the log's tail when this one began · check over all of it · the lsn counter at that
+/// time (so that versions stay new where a clear leaves no record) · the tail's offset in its segment (32).
 ///
-/// A rebuild takes the highest number as the head; the log is every segment from the
-/// furthest tail that any header names to the head. What is older is free.
+/// A rebuild takes the highest number as the head; the log is every segment from the furthest tail that any header
+/// names to the head. Older segments are free.
 struct SegmentHeader {
     static let size = 64
     private static let magic: UInt64 = 0x3147_4553_454C_4853 // "SHLESEG1"
@@ -43,10 +41,10 @@ struct SegmentHeader {
         p.release(40, check(secret))
     }
 
-    /// What a frame holds is no segment any more.
+    /// Makes the header invalid: the frame holds no segment any more.
     static func destroy(at p: Memory) { p.release(40, 0) }
 
-    /// In place of a header that may be on the disk already, and is there before and after.
+    /// Replaces a header that may already be on the disk, and is valid there before and after.
     func replace(at offset: Int, _ files: CacheFiles, secret: UInt64) throws(Failure) {
         try withUnsafeTemporaryAllocation(byteCount: SegmentHeader.size, alignment: 8) { bytes throws(Failure) in
             let p = bytes.baseAddress.unsafelyUnwrapped

@@ -1,16 +1,15 @@
 import CShalePlatform
 
-/// The first page of `shale.data`: what the cache is. Two copies, at 0 and at
-/// 2048, each within a disk sector and with its own check, so that a change is
-/// never torn: the valid copy with the higher sequence counts.
+/// The first page of `shale.data`: the parameters of the cache. Two copies, at 0 and 2048, each within a disk sector
+/// and with its own check, so that a change is never torn: the valid copy with the higher sequence counts.
 struct Superblock {
     static let magic: UInt64 = 0x4154_4144_454C_4853 // "SHLEDATA"
     static let formatVersion: UInt32 = 5
     static let copies = (0, Sizes.superblockCopy)
-    /// Not zero: the nonce that a clean close left in both files.
+    /// Nonzero: the nonce that a clean close left in both files.
     static let cleanMark = Sizes.superblockMarks
-    /// Counts index files (by two) and sole writers, before they change anything: a read-only user that made its own
-    /// index watches it, and an index that is behind was away meanwhile.
+    /// Counts index files (by two) and sole writers, before they change anything: a read-only user with an index of its
+    /// own watches it, and an index that is behind was not in use meanwhile.
     static let generation = Sizes.superblockMarks + 8
 
     var sequence: UInt64 = 1
@@ -21,10 +20,10 @@ struct Superblock {
     var segmentSize: UInt32 = 0
     var maxAge: Int64 = Int64.max
     var stale: Int64 = -1
-    /// In units of 64 seconds: where the slots' 24-bit expiry counts from.
+    /// The origin of the slots' 24-bit expiry, in units of 64 seconds.
     var expiryBase: UInt64 = 0
     var framesPerShard: UInt32 = 0
-    /// Of these, those that the capacity had room for when they were reserved; 0: a quarter.
+    /// How many of them the capacity had room for when they were reserved; 0: a quarter.
     var firstFrames: UInt32 = 0
     var mode: UInt32 = 0o600
     var dictionaryFrames: UInt32 = 0
@@ -32,11 +31,11 @@ struct Superblock {
     /// For each shard: its synced position and its synced tail.
     static let syncedBytes: UInt32 = 32
     var eviction = Eviction.lru
-    /// How often the cache has begun anew, because its numbers had come near their end.
+    /// How often the cache was renewed because its numbers neared their end.
     var renewals: UInt32 = 0
 
-    /// Whether both copies have this capacity, and this secret. If not, whoever wrote it was killed before it was durable;
-    /// or before all that the other secret had sealed was gone.
+    /// Whether both copies have this capacity, and this secret. If not, the writer was killed before the change was
+    /// durable, or before everything sealed with the other secret was removed.
     var isSettled = true, isRenewed = true
 
     enum Found { case sound(Superblock), empty, foreign, otherVersion, damaged }
@@ -51,7 +50,7 @@ struct Superblock {
             let version = p[Copy.version, 0], isSound = p.isSound
             if !isSound, version == formatVersion || version == 0 { continue }
             guard version == formatVersion, let block = Superblock(p) else {
-                // Sound and later than what this library has written: the cache is another one's now.
+                // Sound and later than any that this library version has written: another version uses the cache now.
                 (sawOther, lastOther) = (true, max(lastOther, isSound ? p[Copy.sequence] : 0))
                 continue
             }
@@ -67,15 +66,15 @@ struct Superblock {
             return .sound(best)
         }
         if sawOther { return .otherVersion }
-        // A creation that was cut off: the copy that is written first was begun, and got no check.
+        // An interrupted creation: the copy that is written first was begun, and got no check.
         if page.u64(copies.0) == 0, Copy(at: page + copies.1).isBegun { return .empty }
         if sawMagic { return .damaged }
         for at in stride(from: 0, to: Sizes.superblockPage, by: 8) where page.u64(at) != 0 { return .foreign }
         return .empty
     }
 
-    /// Writes both copies, the one that is not the current one first.
-    /// `isSyncedBetween`: so that a kill before the first is durable shows in the other.
+    /// Writes both copies, the one that is not current first. `isSyncedBetween`: so that a kill before the first is
+    /// durable shows in the other.
     mutating func write(_ files: CacheFiles, isSyncedBetween: Bool = false) throws(Failure) {
         try writeOther(files)
         if isSyncedBetween { try files.syncData() }
@@ -83,7 +82,7 @@ struct Superblock {
         isSettled = true
     }
 
-    /// Writes the copy that is not the current one, which makes it that. At once: stored word by word, a page that is
+    /// Writes the copy that is not current, which makes it current. At once: stored word by word, a page that is
     /// written back in between and torn later could hold two halves.
     mutating func writeOther(_ files: CacheFiles) throws(Failure) {
         sequence &+= 1
@@ -97,13 +96,13 @@ struct Superblock {
 }
 
 extension Superblock {
-    /// One of the two, as format.md has it.
+    /// One of the two copies, as format.md defines it.
     fileprivate struct Copy: MappedWords {
         typealias Word = MappedWord<Copy>
         static let size = 128
         static let magic = Word(0), sequence = Word(16), secret = Word(24), capacity = Word(32), maxEntries = Word(40)
         static let maxAge = Word(56), stale = Word(64), expiryBase = Word(72), check = Word(120)
-        // Two halves each: the lower one first.
+        // Two halves each, the lower one first.
         static let version = Word(8), shardsAndSegmentSize = Word(48), rowsAndMode = Word(80), dictionaries = Word(88),
             syncedBytesAndEviction = Word(96), renewalsAndFeatures = Word(104), firstRows = Word(112)
 
@@ -116,7 +115,7 @@ extension Superblock {
 
         private var sum: UInt64 { shim_hash(at, Copy.check.offset, Superblock.magic) }
         var isSound: Bool { self[Copy.check] == sum }
-        /// Written as far as a creation got that was cut off.
+        /// Whether an interrupted creation has begun this copy.
         var isBegun: Bool { self[Copy.magic] == Superblock.magic && self[Copy.check] == 0 }
 
         func fill(_ block: Superblock) {
@@ -144,7 +143,7 @@ extension Superblock {
         }
     }
 
-    /// Nil where another library has chosen what this one does not know.
+    /// Nil if a field has a value of another library version.
     private init?(_ p: Copy) {
         guard p[Copy.syncedBytesAndEviction, 0] == Superblock.syncedBytes,
             let policy = Eviction(rawValue: p[Copy.syncedBytesAndEviction, 1]), p[Copy.renewalsAndFeatures, 1] == 0

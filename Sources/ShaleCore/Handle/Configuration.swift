@@ -7,9 +7,9 @@ public struct Configuration: Sendable {
     public var reserveCapacity: UInt64 = 0
     /// 0: as many as fit.
     public var maxEntries: UInt64 = 0
-    /// Milliseconds; 0: what was set at creation, or for ever. `Int64.max`: for ever, -1: none.
+    /// Milliseconds; 0: as set at creation, or for ever. `Int64.max`: for ever, -1: none.
     public var maxAge: Int64 = 0
-    /// Milliseconds that an entry is kept past its age; 0: what was set at creation, or none.
+    /// Milliseconds that an entry is kept past its age; 0: as set at creation, or none.
     public var stale: Int64 = 0
     /// 0: chosen from the capacity.
     public var shards: UInt32 = 0
@@ -38,10 +38,10 @@ public struct Configuration: Sendable {
     func validate() throws(Failure) {
         if capacity != 0, capacity < Limits.capacity {
             throw Message().adding("capacity ").adding(Int(capacity)).adding(
-                " is below the least, 1 MiB (1048576 bytes)"
+                " is below the minimum of 1 MiB (1048576 bytes)"
             ).failure(.invalid)
         }
-        if capacity > Limits.mostCapacity { throw Failure.because(.invalid, "capacity is above the most, 16 TiB") }
+        if capacity > Limits.mostCapacity { throw Failure.because(.invalid, "capacity is above the maximum of 16 TiB") }
         if segmentSize != 0,
             segmentSize < Limits.segmentSizes.least || segmentSize > Limits.segmentSizes.most
                 || segmentSize & (segmentSize - 1) != 0
@@ -51,19 +51,18 @@ public struct Configuration: Sendable {
             ).failure(.invalid)
         }
         if shards > Limits.shards {
-            throw Message().adding("shards ").adding(Int(shards)).adding(" is above the most, 65536").failure(.invalid)
+            throw Message().adding("shards ").adding(Int(shards)).adding(" is above 65536").failure(.invalid)
         }
         if !Configuration.isAge(maxAge) || !Configuration.isAge(stale) {
             throw Failure.because(.invalid, "an age is negative; use 0 for the default, SHALE_NEVER or SHALE_NONE")
         }
         if waits.limit < 0 { throw Failure.because(.invalid, "lock_timeout_ms is negative") }
-        if mode & ~0o777 != 0 { throw Failure.because(.invalid, "mode has other than permission bits") }
+        if mode & ~0o777 != 0 { throw Failure.because(.invalid, "mode has bits outside 0777") }
         if isReadOnly, capacity != 0 || maxEntries != 0 {
             throw Failure.because(.invalid, "a read-only handle cannot set capacity or max_entries; leave them 0")
         }
     }
 
-    /// The superblock of a new cache.
     func newSuperblock(secret: UInt64, now: Int64) throws(Failure) -> Superblock {
         var block = Superblock()
         block.secret = secret
@@ -84,18 +83,18 @@ public struct Configuration: Sendable {
         return block
     }
 
-    /// As many as writers use at once, not more: each of them makes an empty data file look a segment longer.
+    /// As many as concurrent writers use, and no more: each makes an empty data file look a segment longer.
     private func newShards(_ capacity: UInt64) -> UInt32 {
         if maxEntries != 0, maxEntries <= Limits.oneShardEntries, capacity <= Limits.shardLogBytes / 2 { return 1 }
         func shards(of size: Int) -> UInt64 { (capacity + UInt64(size) - 1) / UInt64(size) }
         return UInt32(max(min(shards(of: Limits.leastShard), 32), shards(of: Limits.usualShard)))
     }
 
-    /// Of more than 40 segments a shard can spare the few that are free; the adaptive policy, which fills all others, gains
-    /// more by smaller ones. From 2 MiB on they are huge pages.
+    /// With more than 40 segments, a shard can spare the few that are free; the CLOCK policy, which fills all others,
+    /// gains more from smaller ones. From 2 MiB on they are huge pages.
     private func newSegmentSize(of block: Superblock) -> UInt32 {
         let share = Int(block.capacity) / Int(block.shards), most = block.shards <= 16 ? 4 << 20 : hugePageSize
-        let wanted = share / (block.eviction == .adaptive ? 64 : 40)
+        let wanted = share / (block.eviction == .clock ? 64 : 40)
         var size = Limits.segmentSizes.least
         while size * 2 <= wanted, size < most { size *= 2 }
         return UInt32(size)
@@ -103,10 +102,10 @@ public struct Configuration: Sendable {
 }
 
 extension Superblock {
-    /// A shard needs a head, what the cleaner needs, and something to keep.
+    /// A shard needs a head, the cleaner's reserve, and room for entries.
     static let leastFrames = 6
 
-    /// Sets the framesPerShard that the capacity allows, or says what does not fit. `reserved`: as in `Configuration`.
+    /// Sets the frames that the capacity allows, or throws what does not fit. `reserved`: as in `Configuration`.
     mutating func fit(reserving reserved: UInt64) throws(Failure) {
         let count = Geometry.framesPerShard(self)
         guard count >= Superblock.leastFrames else {
@@ -123,8 +122,8 @@ extension Superblock {
             ).adding(" shard(s) with segments of ")
                 .adding(Int(segmentSize)).adding(" bytes; choose more shards or larger segments").failure(.invalid)
         }
-        // Room to grow fourfold without a new index; what is not used costs addresses alone. Behind the largest
-        // capacity nobody ever writes, and the index of more would not fit into a file of ext4.
+        // Room to grow fourfold without a new index; unused frames cost only addresses. Nothing is written beyond the
+        // largest capacity, and an index for more would not fit into a file on ext4.
         let fitting = (Limits.fileBytes - Geometry(self).segments) / (Int(shards) * Int(segmentSize))
         let most = min(Limits.framesPerShard, Limits.shardLogBytes / Int(segmentSize), fitting)
         guard count > Int(framesPerShard) else { return }

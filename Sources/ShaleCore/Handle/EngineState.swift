@@ -1,9 +1,9 @@
 import CShalePlatform
 
-/// Everything a handle knows. It lives in raw memory, not in a class: a class
-/// costs an atomic retain and release on a shared line for each call.
+/// The state of a handle. It lives in raw memory: a class costs an atomic retain and release on a shared line for each
+/// call.
 struct EngineState {
-    /// First, so that its address is the state's: threads change it by atomics, at the same time.
+    /// First, so that its address is the state's: threads change it concurrently, by atomics.
     var toldWaits = ToldWaits()
     static func toldWaits(_ state: EngineRef) -> Memory { Memory(state) }
     /// Second, for the same reason.
@@ -16,7 +16,7 @@ struct EngineState {
 
     var data: Memory
     var index: Memory
-    /// In the index: the shards' regions, and the first bucket of all.
+    /// In the index: the shards' regions, and the first bucket.
     var regions: Memory
     var buckets: Memory
     var files: CacheFiles
@@ -27,7 +27,7 @@ struct EngineState {
     var maxAge: Int64
     var stale: Int64
     var clock: Clock
-    /// The data file's generation when a read-only handle made an index of its own; 0: the index is the shared one.
+    /// The data file's generation when a read-only handle created an index of its own; 0: the index is the shared one.
     var privateGeneration: UInt64
 
     let waits: WaitOptions
@@ -35,7 +35,7 @@ struct EngineState {
     var scratch: ScratchPool
     var dictionaries: DictionaryCache
     #if !hasFeature(Embedded)
-    /// Told of each entry that leaves to make room, under its shard's lock.
+    /// Called with each entry that is evicted to make room, under its shard's lock.
     var evictionListener: EvictionListener?
     #endif
 
@@ -50,7 +50,7 @@ struct EngineState {
 }
 
 #if !hasFeature(Embedded)
-/// Whom the engine tells of evictions; the handle's owner keeps `context` alive.
+/// Receives evictions; the handle's owner keeps `context` alive.
 struct EvictionListener {
     var isListening: @convention(c) (_ context: UnsafeRawPointer) -> Bool
     var note: @convention(c) (_ context: UnsafeRawPointer, _ key: UnsafeRawPointer, _ length: Int) -> Void
@@ -67,7 +67,7 @@ extension EngineRef {
         if Presence.isDue(presence) { try Presence.look(presence, pointee.files) }
     }
 
-    /// The same for the most frequent calls, of which only some look. (The clock takes a tenth of a miss.)
+    /// The same for the most frequent calls, of which only some check. (The clock takes a tenth of a miss.)
     @inline(__always)
     func checkPresence(atCall number: UInt64) throws(Failure) {
         if number & 15 == 0 || Presence.isKnownAway(EngineState.presence(self)) { try checkPresence() }

@@ -1,20 +1,19 @@
-/// Where everything is, derived from the superblock alone, so that every
-/// process computes the same. All in bytes.
+/// The layout of both files, derived from the superblock alone, so that every process computes the same. In bytes.
 ///
 ///     shale.data   superblock page · synced positions and tails, 32 a shard · dictionaries · segment frames
 ///     shale.index  superblock and counters · a region for each shard: header, segment numbers, log queue,
-///                  frame states, leases, writers of large values, fences, times of uses · the chunks of the tables: tags,
-///                  victim heaps, buckets
+///                  frame states, leases, writers of large values, fences, access clock · the chunks of the tables:
+///                  tags, victim heaps, buckets
 ///
-/// Segments and chunks of all shards lie in turn, so a file ends where the largest shard does. Both files are
-/// sparse: a part exists on disk once it is allocated.
+/// Segments and chunks of all shards alternate, so a file ends where the largest shard does. Both files are sparse: a
+/// part takes disk space once it is allocated.
 struct Geometry {
     let shards: Int
     let segmentSize: Int
     let segmentShift: Int
-    /// Segment frames of a shard, at most.
+    /// Segment frames of a shard at most.
     let framesPerShard: Int
-    /// What a shard's segments and tables may take together.
+    /// Bytes that a shard's segments and tables may take together.
     let shardBudget: Int
     let entriesPerShard: Int
 
@@ -23,20 +22,20 @@ struct Geometry {
     let dictionaryFrames: Int
     let dictionarySize: Int
     let dictionaries: Int
-    /// The end of what comes before the segments. The gap up to them is a hole.
+    /// The end of everything before the segments. The gap up to them is a hole.
     let head: Int
     let segments: Int
     var dataSize: Int { segments + framesPerShard * shards * segmentSize }
 
-    /// A longer value is stored in parts, of which so many fill a segment. What is too short for the next record at a
-    /// segment's end is lost until the cleaner comes, which copies the more, the more of a segment is live: so where
-    /// parts need not be very many, they are short.
+    /// A longer value is stored in parts, `partsPerSegment` in each segment. The rest of a segment that is too short
+    /// for the next record is lost until it is cleaned, and the cleaner copies more, the more of a segment is live: so
+    /// parts are short, unless they would be very many.
     let longestWhole: Int
     var partsPerSegment: Int { segmentSize / longestWhole }
-    /// The parts of a longer value are spread over all shards, those of others are where their manifest is.
+    /// The parts of a longer value are spread over all shards; those of others are in their manifest's shard.
     var longestInOneShard: Int { shardBudget / Sizes.valuesPerShard }
 
-    /// Several segments would share a large page of the file's cache.
+    /// Whether several segments would share a large page of the page cache.
     var hasSmallPages: Bool { segmentSize < hugePageSize }
 
     // shale.index
@@ -50,10 +49,10 @@ struct Geometry {
     let writerGroups: Int
     let fences: Int
     let fenceLines: Int
-    let useTimes: Int
-    /// What a shard always has.
+    let accessClock: Int
+    /// Bytes that a shard always has.
     let region: Int
-    /// Where the first chunk is, and how far it is from one of a shard to its next.
+    /// The offset of the first chunk, and the distance from one chunk of a shard to its next.
     let chunks: Int
     let chunkStride: Int
     let chunkGap: Int
@@ -75,28 +74,28 @@ struct Geometry {
     func shardIndexBytes(buckets: Int) -> Int { region + Table.bytes(of: buckets) }
 
     func region(_ shard: Int) -> Int { Geometry.indexHead + shard * region }
-    /// A byte of a shard's chunks, counted as if they followed each other.
+    /// Returns the offset of a byte of a shard's chunks, counted as if they were contiguous.
     func offset(_ shard: Int, inChunks byte: Int) -> Int {
         let (chunk, rest) = byte.quotientAndRemainder(dividingBy: Table.chunkBytes)
         return chunks + chunk * chunkStride + shard * Table.chunkBytes + rest
     }
-    /// The pieces of the file that such bytes are.
+    /// Calls `body` with the pieces of the file that hold these bytes.
     func forEachPiece<E: Error>(
         _ shard: Int, from: Int, to: Int, _ body: (_ offset: Int, _ count: Int) throws(E) -> Void
     ) throws(E) {
         var at = from
         while at < to {
-            // (Those of a single shard do follow each other.)
+            // (The chunks of a single shard are contiguous.)
             let end = shards == 1 ? to : min(to, (at / Table.chunkBytes + 1) * Table.chunkBytes)
             try body(offset(shard, inChunks: at), end - at)
             at = end
         }
     }
-    /// Where a shard's part of the index ends in the file.
+    /// Returns where a shard's part of the index ends in the file.
     func indexEnd(_ shard: Int, buckets: Int) -> Int { indexEnd(shard, pages: shardIndexBytes(buckets: buckets)) }
     func indexEnd(_ shard: Int, pages: Int) -> Int { offset(shard, inChunks: pages - region - 1) + 1 }
 
-    /// How many segment frames a shard's budget can hold beside the smallest table.
+    /// Returns how many segment frames a shard's budget can hold beside the smallest table.
     static func framesPerShard(_ block: Superblock) -> Int {
         let budget = (Int(block.capacity) - global(block)) / Int(block.shards), segmentSize = Int(block.segmentSize)
         let fenceLines = FenceTable.lines(capacity: budget)
@@ -104,11 +103,11 @@ struct Geometry {
             roundUp(
                 ShardHeader.size + LeaseTable.size(groups: LeaseTable.groups(frameBytes: budget))
                     + LargeWriters.size(groups: LargeWriters.groups(frameBytes: budget))
-                    + FenceTable.size(lines: fenceLines) + UseTimes.size,
+                    + FenceTable.size(lines: fenceLines) + AccessClock.size,
                 to: pageSize
             ) + Table.chunkHead + pageSize
             + Table.bytes(of: Table.leastBuckets)
-        // A frame costs 13 bytes of the fixed part beside the segment itself, and there are up to four framesPerShard for each.
+        // Beside its segment, a frame costs 13 bytes of the fixed part, and up to four are reserved for each.
         return max(0, (budget - index) / (segmentSize + 4 * 13))
     }
 
@@ -144,8 +143,8 @@ struct Geometry {
         writerGroups = LargeWriters.groups(frameBytes: capacity)
         fences = roundUp(writers + LargeWriters.size(groups: writerGroups), to: Sizes.fenceLine)
         fenceLines = FenceTable.lines(capacity: capacity)
-        useTimes = fences + FenceTable.size(lines: fenceLines)
-        region = roundUp(useTimes + UseTimes.size, to: pageSize)
+        accessClock = fences + FenceTable.size(lines: fenceLines)
+        region = roundUp(accessClock + AccessClock.size, to: pageSize)
         chunks = Geometry.indexHead + shards * region
         chunkStride = shards * Table.chunkBytes
         chunkGap = chunkStride - Table.chunkBuckets * Table.bucketSize

@@ -1,39 +1,39 @@
 import CShalePlatform
 
-/// How long the calls of a handle wait for locks, and who is told of a long wait.
+/// How long the calls of a handle wait for locks, and the listener of long waits.
 public struct WaitOptions: Sendable {
     public typealias Listener = @convention(c) (UnsafeMutableRawPointer?, UnsafePointer<CChar>) -> Void
 
-    /// Milliseconds for each lock; 0: without end.
+    /// Milliseconds for each lock; 0: without limit.
     public var limit: Int64 = 0
-    /// Called in the waiting thread, with a sentence that is good until it returns.
+    /// Called on the waiting thread, with a sentence that is valid until it returns.
     public var listener: Listener?
     nonisolated(unsafe) public var context: UnsafeMutableRawPointer?
 
     public init() {}
 }
 
-/// How long this lock may be waited for.
+/// How long to wait for a lock.
 enum Patience {
     /// As long as the handle's calls wait.
     case ofCall
-    /// For what follows a call that has succeeded, and can be left undone: a second at most.
+    /// For work after a call that has succeeded, which may be left undone: a second at most.
     case short
     /// Not at all.
     case none
 }
 
-/// A wait for a lock, from the moment that it is found taken.
+/// A wait for a lock, from the moment when it is found taken.
 struct LockWait {
     enum Lock { case ofShard, ofSetup }
 
-    /// Milliseconds of a wait that is worth a word.
+    /// Milliseconds after which a wait is reported.
     static let long: Int64 = 1000
 
     let lock: Lock
     let path: UnsafePointer<CChar>?
     let options: WaitOptions
-    /// Nil: of a handle that is not open.
+    /// Nil for a handle that is not open.
     let told: Memory?
     private let patience: Patience
     private let begin = shim_uptime_ms()
@@ -58,10 +58,11 @@ struct LockWait {
 
     /// Milliseconds until the limit.
     var left: Int64 { max(1, limit - waited) }
-    /// Whether all has been said, and the wait may last for ever.
+    /// Whether the wait was reported, and may last for ever.
     var isEndless: Bool { isTold && limit == .max }
 
-    /// After a while in which the lock was not free. `thread`: who has it, or 0.
+    /// Reports a long wait, and throws at the limit; called after a while in which the lock was not free. `thread`: its
+    /// holder, or 0.
     @inline(never)
     mutating func goOn(heldBy thread: UInt32) throws(Failure) {
         let waited = waited, isOver = waited >= limit
@@ -79,7 +80,7 @@ struct LockWait {
 
     private func tell(_ thread: UInt32, _ waited: Int64) {
         guard let listener = options.listener, told.map({ ToldWaits.isNew(thread, $0) }) ?? true else { return }
-        // (More would not be on the stack, and the thread's last error stays.)
+        // (Small enough for the stack; and the thread's last error stays.)
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(SHIM_ERROR_TEXT)) {
             let text = $0.baseAddress.unsafelyUnwrapped
             describe(thread, waited, "continue or end it", text)
@@ -97,13 +98,13 @@ struct LockWait {
     }
 }
 
-/// The threads that were told to hold locks for long, and when (seconds of uptime): each at most once a minute, as far as
-/// there is room to remember them. Several threads change it at once.
+/// The threads that were reported to hold locks for long, and when (seconds of uptime): each at most once a minute, as
+/// far as the cells suffice. Threads change it concurrently.
 struct ToldWaits {
     private static let pause: UInt64 = 60
     private var cells: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
 
-    /// Of several calls that wait for a thread, one is to tell.
+    /// Whether the caller is to report a thread: one of several that wait for it is.
     static func isNew(_ thread: UInt32, _ told: Memory) -> Bool {
         let cell = told + Int(thread % 4) * 8, known = shim_load64(cell)
         let now = UInt64(truncatingIfNeeded: shim_uptime_ms() / 1000) &+ pause
@@ -113,6 +114,6 @@ struct ToldWaits {
 }
 
 extension Failure {
-    /// Where it reaches a caller, the thread's error slot has the sentence already.
+    /// When it reaches a caller, the thread's error slot has the message already.
     static var lockIsTaken: Failure { Failure(status: .busy, errno: 0) }
 }

@@ -1,14 +1,14 @@
 import CShalePlatform
 
-/// Whether the cache is still where it was opened. Once its files are removed, a handle would go on with them for ever,
-/// while whoever comes later makes another cache at the same path.
+/// Whether the cache is still where it was opened. After its files are removed, a handle would use them for ever, while
+/// later callers create another cache at the same path.
 ///
-/// A handle looks at most once in each second of the system's uptime, as often as its calls ask: all but those that a hit
-/// answers. Threads change it by atomics, at the same time.
+/// A handle looks at most once in each second of the system's uptime, when a call asks: all do but those that a hit
+/// answers. Threads change it concurrently, by atomics.
 struct Presence {
-    /// The second from which on it is time to look.
+    /// The second of uptime from which on to look.
     private var due: UInt64
-    /// Every second is later than this one: there is nothing more to look for.
+    /// Lower than every second: the cache is known to be removed or replaced.
     private static let away: UInt64 = 0
 
     /// `isMemory`: there is no path that could lead elsewhere.
@@ -20,12 +20,12 @@ struct Presence {
     @inline(__always)
     static func isKnownAway(_ presence: Memory) -> Bool { shim_load64(presence) == away }
 
-    /// Throws from when it is known that the cache is not there any more.
+    /// Throws once the cache is known to be removed or replaced.
     @inline(never)
     static func look(_ presence: Memory, _ files: CacheFiles) throws(Failure) {
         let time = shim_load64(presence)
         if time != away {
-            // Of several threads one looks, and the others go on.
+            // Of several threads one looks, and the others continue.
             guard shim_cas64(presence, time, shim_recent_uptime_s() &+ 1), files.areAway() else { return }
             shim_store64(presence, away)
         }

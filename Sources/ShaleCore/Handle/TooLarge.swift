@@ -1,9 +1,9 @@
 /// The error for a value or an entry that is too large for a cache.
 extension EngineState {
     enum SizeBound {
-        /// Of a value alone.
+        /// Limits a value alone.
         case value
-        /// Of a record: key, meta and what is stored of the value.
+        /// Limit a record: key, meta and the stored form of the value.
         case segment, shard
     }
 

@@ -1,23 +1,24 @@
 import CShalePlatform
 
-/// The latest changes of keys and tags, for sets that happen only if their key and tags have not changed since a moment.
-/// Moments and changes are numbers of one sequence, the lsn.
+/// The latest changes of keys and tags. A fenced set is refused if its key or one of its tags changed after its token
+/// was drawn. Tokens and changes are numbers of one sequence, the lsn.
 ///
-/// A key or a tag has two lines of the table, cache lines that its hash names. A line has seven cells, each with the number
-/// of a key's or a tag's last change, and the highest number that has left them. A change goes to that line from which the
-/// older one has left, and there takes the cell of the lowest number. So one that no cell names is no later than what has
-/// left one of its lines. Where many others change between a moment and its set, that is later than the moment, and the
-/// set is refused: limits.md says how often. (With one line for each, eight changes that meet by chance suffice.)
+/// The hash of a key or tag selects two lines of the table, one cache line each. A line has seven cells, each with the
+/// number of one key's or tag's latest change, and the highest number that was displaced from it. A change goes to the
+/// line with the lower displaced number and replaces its lowest cell. So a change that no cell names is at most the
+/// higher displaced number of its two lines. If many others change between a token and its set, that number is above
+/// the token, and the set is refused: limits.md says how often. (With one line instead of two, eight colliding changes
+/// suffice.)
 ///
-/// A slot gives back the low 32 bits of its key's hash, and no more.
+/// Hashes have 32 bits, because a slot yields only the low 32 bits of its key's hash.
 ///
-/// Used under the shard's lock. A cell is one word, so that a kill leaves it whole: the last 48 bits of the number, and 16
-/// bits of the hash. It is free where it is 0.
+/// Needs the shard's lock. A cell is one word, so that a kill leaves it whole: the low 48 bits of the number, and 16
+/// bits of the hash. 0 means free.
 struct FenceTable {
     private static let lineSize = Sizes.fenceLine, markBits: UInt64 = 16, markMask: UInt64 = 1 << markBits - 1
     private static let mostLines = 1 << 16
 
-    /// A hundredth of what a shard may store when its index is made.
+    /// A hundredth of a shard's capacity when its index is created.
     static func lines(capacity: Int) -> Int {
         max(Sizes.leastFenceLines, min(capacity / Sizes.fenceShare / lineSize, mostLines))
     }
@@ -26,28 +27,28 @@ struct FenceTable {
     let at: Memory
     let lines: Int
 
-    /// The two lines of a hash, which may be the same.
+    /// Returns the two lines of a hash, which may be the same.
     private func pair(_ hash: UInt32) -> (Memory, Memory) {
-        let other = (hash & UInt32(truncatingIfNeeded: (UInt64(1) << Sizes.fractionBits) - 1)) &* 0x9E37_79B1
+        let other = (hash & UInt32(truncatingIfNeeded: (UInt64(1) << Sizes.hashBitCount) - 1)) &* 0x9E37_79B1
         return (
             at + TableShape.scale(hash, lines) &* FenceTable.lineSize,
             at + TableShape.scale(other, lines) &* FenceTable.lineSize
         )
     }
 
-    /// How long ago a cell's change was, in numbers of the sequence, with the mark's bits to the right. The highest of all
-    /// where it is free.
+    /// Returns how far a cell's number lies below `now`, with the mark's bits to the right; the maximum for a free
+    /// cell.
     @inline(__always) private static func age(_ cell: UInt64, _ now: UInt64) -> UInt64 {
         cell == 0 ? .max : now << markBits &- cell & ~markMask
     }
 
     func removeAll() { at.zero(FenceTable.size(lines: lines)) }
 
-    /// Notes a change that has this number, of those up to `now`.
+    /// Records a change with this number. `now`: the newest number.
     func note(_ hash: UInt32, _ number: UInt64, now: UInt64) {
         let (first, second) = pair(hash)
         let line = first.u64(0) <= second.u64(0) ? first : second
-        // (No token that is above the higher floor is below the change.)
+        // (Every token above the higher displaced number is above this change, too.)
         if number <= max(first.u64(0), second.u64(0)) { return }
         let cell = number << FenceTable.markBits | UInt64(hash) & FenceTable.markMask
         let age = FenceTable.age(cell, now)
@@ -68,7 +69,8 @@ struct FenceTable {
         if age < most { line.release(oldest, cell) }
     }
 
-    /// The last change of a key or a tag is no later than either: its own, and those that have left its lines.
+    /// Returns the latest change of a key or tag that a cell names, and the highest number displaced from its lines.
+    /// The latest change is at most the higher of the two.
     func lastChange(of hash: UInt32, now: UInt64) -> (own: UInt64, ofLine: UInt64) {
         let (first, second) = pair(hash)
         let own = max(lastChange(in: first, hash, now), lastChange(in: second, hash, now))
@@ -90,13 +92,13 @@ struct FenceTable {
 extension FenceTable {
     /// Why a fenced set is refused.
     enum Refusal: Int {
-        /// Its key was set, removed or expired since; its entry may have left the index again.
+        /// Its key was set, removed or expired since the token; its entry may have left the index since.
         case key
-        /// One of its tags was invalidated or expired since.
+        /// One of its tags was invalidated or expired since the token.
         case tag
-        /// So many others have changed that a line of the key's, or of a tag's, does not go back to the token.
+        /// So many others have changed that a line of its key or of one of its tags no longer goes back to the token.
         case line
-        /// The index was made anew since, or cleared.
+        /// The index was rebuilt or cleared since the token.
         case floor
     }
 }

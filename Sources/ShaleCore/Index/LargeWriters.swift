@@ -1,20 +1,21 @@
 import CShalePlatform
 
-/// Who writes large values: their blobs, each with its writer's process and how long that may be silent (`Holder`).
+/// The writers of large values: each blob that is being written, with its writer's process and the time until which
+/// that may be silent (`Holder`).
 ///
-/// Parts that no manifest names are kept while their blob is here and its writer is alive. A writer that is gone, or
-/// that was stopped for longer than `patience`, is not waited for: whoever needs room drops its parts. So nothing may
-/// depend on an entry here: a writer that goes on after that looks for its parts, and stores again what is missing.
+/// Parts that no manifest names are kept while their blob is listed and its writer is alive. Once the writer's process
+/// has ended, or was stopped for longer than `patience`, a caller that needs room frees them. So no caller may rely on
+/// an entry here: a writer that resumes checks its parts and stores missing ones again.
 ///
-/// Each shard's region has some of the cells, in groups; a blob's hash names the shard and the group. They are used
-/// without the shard's lock. But the cleaner asks under it whether a blob is being written: so times are judged first,
-/// the kernel is asked only about a writer whose time is not over, and what it says of one that is gone is noted.
+/// Each shard's region has some of the cells, in groups; a blob's hash selects shard and group. Cells need no lock, but
+/// the cleaner reads them under a shard's: so times are checked first, the kernel is asked only about a writer whose
+/// time has not ended, and a dead writer is marked in its cell.
 struct LargeWriters {
-    /// Milliseconds of uptime from one part to the next.
+    /// Milliseconds of uptime that a writer may take between two parts.
     static let patience: Int64 = 30_000
 
     private static let cellSize = 16, groupSize = Sizes.writers.group * cellSize
-    // Of a cell.
+    // Offsets in a cell.
     private static let blob = 0, writer = 8
 
     static func groups(frameBytes: Int) -> Int {
@@ -22,7 +23,7 @@ struct LargeWriters {
     }
     static func size(groups: Int) -> Int { groups * groupSize }
 
-    /// Its high half names the shard, its low half the group.
+    /// The high half selects the shard, the low half the group.
     static func hash(_ blob: UInt64) -> UInt64 {
         withUnsafeBytes(of: blob) { shim_hash($0.start, $0.count, 0) }
     }
@@ -30,12 +31,13 @@ struct LargeWriters {
     let at: Memory
     let groups: Int
 
-    /// A cell in the list.
-    struct Turn {
+    /// A registered writer's cell.
+    struct Registration {
         fileprivate let cell: Memory
         let number: UInt64
 
-        /// To be called before each part. False where the writer was given up meanwhile, or has lost its cell.
+        /// Renews the writer's time; to be called before each part. Returns false if the writer was ended, was silent
+        /// for too long, or has lost its cell.
         @discardableResult
         func renew() -> Bool {
             guard cell.acquire(LargeWriters.blob) == number else { return false }
@@ -46,21 +48,21 @@ struct LargeWriters {
         func end() { _ = shim_cas64(cell + LargeWriters.blob, number, 0) }
     }
 
-    /// Nil where others write in all cells of the blob's group.
-    func begin(_ number: UInt64) -> Turn? {
+    /// Registers a blob. Nil if live writers have all cells of its group.
+    func begin(_ number: UInt64) -> Registration? {
         let group = group(number)
         return take(group, number) { $0.acquire(LargeWriters.blob) == 0 }
             ?? take(group, number) { !LargeWriters.isAlive($0) }
     }
 
-    private func take(_ group: Memory, _ number: UInt64, where isFree: (Memory) -> Bool) -> Turn? {
+    private func take(_ group: Memory, _ number: UInt64, where isFree: (Memory) -> Bool) -> Registration? {
         for cell in cells(group) {
             let found = cell.acquire(LargeWriters.blob)
             if isFree(cell), shim_cas64(cell + LargeWriters.blob, found, number) {
-                // (Nobody asks for a blob that has no parts yet. Whoever takes the cell for a dead writer's in this
-                // moment is noticed at the first part.)
+                // (No caller asks for a blob that has no parts yet. If another writer takes the cell before this store,
+                // as a dead writer's, `renew` notices at the first part.)
                 cell.release(LargeWriters.writer, LargeWriters.own().word)
-                return Turn(cell: cell, number: number)
+                return Registration(cell: cell, number: number)
             }
         }
         return nil
@@ -68,11 +70,11 @@ struct LargeWriters {
 
     func isWriting(_ number: UInt64) -> Bool { cell(of: number).map(LargeWriters.isAlive) ?? false }
 
-    /// Its parts have to go although it writes on: it notices with the next `renew`.
-    func giveUp(_ number: UInt64) { cell(of: number)?.release(LargeWriters.writer, 0) }
+    /// Ends a writer that is still writing, because its parts have to go: it notices at its next `renew`.
+    func end(_ number: UInt64) { cell(of: number)?.release(LargeWriters.writer, 0) }
 
-    /// Waits for nobody any more, where no other writer is attached. False where there was nobody.
-    func giveUpAll() -> Bool {
+    /// Ends all writers, when no other writer is attached. Returns false if there was none.
+    func endAll() -> Bool {
         var found = false
         for cell in allCells where cell.u64(LargeWriters.blob) != 0 {
             cell.release(LargeWriters.writer, 0)
@@ -81,7 +83,7 @@ struct LargeWriters {
         return found
     }
 
-    /// Forgets them, once their parts are gone.
+    /// Frees all cells, once the parts are gone.
     func removeAll() {
         for cell in allCells where cell.u64(LargeWriters.blob) != 0 { cell.release(LargeWriters.blob, 0) }
     }
@@ -113,8 +115,8 @@ struct LargeWriters {
     private static func isAlive(_ cell: Memory) -> Bool {
         let holder = Holder(cell.acquire(writer))
         if holder.isOver(at: shim_uptime_ms(), longest: patience) { return false }
-        if !holder.isGone(own: shim_sys_process()) { return true }
-        // From here on its time says so.
+        if !holder.isDead(own: shim_sys_process()) { return true }
+        // Later callers see it in the time.
         _ = shim_cas64(cell + writer, holder.word, 0)
         return false
     }

@@ -1,22 +1,22 @@
 import CShalePlatform
 
-/// Who is loading what: a shard's leases, each for one key, until a time, and as long as its holder's process exists.
+/// A shard's leases: which process loads which key, until a time and as long as the process exists.
 ///
-/// A lease is a hint in memory that all processes share. It protects nothing that a value's correctness depends on,
-/// and is lost with the index. Its time is the system's uptime, so a clock that jumps neither ends nor prolongs it.
+/// A lease is a hint that all processes share. No value's correctness depends on it, and it is lost with the index. Its
+/// time is the system's uptime, so setting the clock neither ends nor prolongs it.
 ///
-/// The cells lie in groups. Two parts of a key's hash name two groups, and a new lease takes a cell of the one that has
-/// more free ones. So nearly all cells get used: where 4,096 leases are put into 5,120 cells, one time in 300,000 one of
-/// them meets two full groups (simulated), and where 256 are put into 288 cells, one time in 50.
+/// The cells lie in groups. Two parts of a key's hash select two groups, and a new lease takes a cell of the one with
+/// more free cells. So nearly all cells get used: putting 4,096 leases into 5,120 cells finds two full groups one time
+/// in 300,000 (simulated), and putting 256 into 288, one time in 50.
 ///
-/// Changed under the shard's lock. A kill within a change leaves a cell whose lease is over. The kernel is asked about a
-/// holder under no lock: `take` and `firstGone` say about whom, and `end` ends what it still holds.
+/// Changes need the shard's lock. A kill within a change leaves a cell whose lease is over. The kernel is asked about
+/// holders under no lock: `take` and `firstDead` return the one to ask about, and `end` frees a dead one's cells.
 struct LeaseTable {
     private static let cellSize = 24, groupSize = Sizes.leases.group * cellSize
-    /// Milliseconds. What seems to last longer is damage, and counts as over.
+    /// Milliseconds. A longer remaining time is damage and counts as over.
     static let longest: Int64 = 60 * 60 * 1000
 
-    // Of a cell.
+    // Offsets in a cell.
     private static let keyHash = 0, token = 8, holder = 16
 
     static func groups(frameBytes: Int) -> Int {
@@ -30,16 +30,15 @@ struct LeaseTable {
     enum Answer {
         case given
         case held(Holder)
-        /// No cell is free.
         case full
     }
 
-    /// The groups that a key's lease may be in.
+    /// Returns the groups that a key's lease may be in.
     private func candidates(_ keyHash: UInt64) -> (Memory, Memory) {
         func group(_ hash: UInt64) -> Memory {
             at + scaled(UInt32(truncatingIfNeeded: hash), to: groups) * LeaseTable.groupSize
         }
-        // (The high half chooses the shard, so of its bits alone few would differ.)
+        // (The high half selects the shard, so within a shard few of its bits differ.)
         return (group(keyHash), group((keyHash &* 0x9E37_79B9_7F4A_7C15) >> 32))
     }
     private func cells(_ group: Memory) -> StrideTo<Memory> {
@@ -51,7 +50,7 @@ struct LeaseTable {
         holder(cell).isOver(at: uptime, longest: LeaseTable.longest)
     }
 
-    /// The cell of a key's lease.
+    /// Returns the cell of a key's lease.
     @inline(never)
     private func held(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
         @inline(never)
@@ -65,7 +64,7 @@ struct LeaseTable {
         return held(in: first) ?? held(in: second)
     }
 
-    /// A free cell of the group that has more of them.
+    /// Returns a free cell of the group that has more of them.
     @inline(never)
     private func free(_ keyHash: UInt64, _ uptime: Int64) -> Memory? {
         @inline(never)
@@ -94,14 +93,15 @@ struct LeaseTable {
         cell.release(LeaseTable.holder, holder.word)
     }
 
-    /// Makes the caller its holder. False where its time was over, or it is another's, or was never recorded.
+    /// Makes the caller the lease's holder. Returns false if the lease is over, has another token, or was never
+    /// recorded.
     func renew(_ keyHash: UInt64, token: UInt64, holder: Holder, uptime: Int64) -> Bool {
         guard let held = held(keyHash, uptime), held.u64(LeaseTable.token) == token else { return false }
         held.release(LeaseTable.holder, holder.word)
         return true
     }
 
-    /// False where the lease was over, or never recorded.
+    /// Ends a lease. Returns false if it is over, has another token, or was never recorded.
     func release(_ keyHash: UInt64, token: UInt64, uptime: Int64) -> Bool {
         guard let held = held(keyHash, uptime), held.u64(LeaseTable.token) == token else { return false }
         held.set(LeaseTable.holder, 0)
@@ -119,25 +119,25 @@ struct LeaseTable {
 
     // MARK: Holders whose process has ended
 
-    /// Without the lock: the first of the key's cells, from the `next`th on, whose holder is gone.
+    /// Without the lock: returns the first dead holder among the key's cells, from the `next`th on.
     @inline(never)
-    func firstGone(_ keyHash: UInt64, from next: inout Int, own: UInt32) -> Holder? {
+    func firstDead(_ keyHash: UInt64, from next: inout Int, own: UInt32) -> Holder? {
         let both = candidates(keyHash)
         while next < 2 * Sizes.leases.group {
             let (which, i) = next.quotientAndRemainder(dividingBy: Sizes.leases.group)
             let holder = holder((which == 0 ? both.0 : both.1) + i * LeaseTable.cellSize)
             next += 1
-            if holder.isGone(own: own) { return holder }
+            if holder.isDead(own: own) { return holder }
         }
         return nil
     }
 
-    /// Ends what a holder that is gone still holds of the key's cells: unless another has it by now.
+    /// Frees the key's cells that a dead holder still has, and no cell that has another holder by now.
     @inline(never)
-    func end(_ gone: Holder, _ keyHash: UInt64) {
+    func end(_ dead: Holder, _ keyHash: UInt64) {
         @inline(never)
         func end(in group: Memory) {
-            for cell in cells(group) where holder(cell) == gone { cell.set(LeaseTable.holder, 0) }
+            for cell in cells(group) where holder(cell) == dead { cell.set(LeaseTable.holder, 0) }
         }
         let (first, second) = candidates(keyHash)
         end(in: first)

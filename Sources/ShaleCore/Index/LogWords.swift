@@ -1,19 +1,19 @@
 import CShalePlatform
 
-/// Where a log begins and ends: its words in the shard's header.
+/// The words of a shard's header that say where its log begins and ends.
 struct LogWords: MappedWords {
     static let size = 64
-    /// In the header.
+    /// Offset in the header.
     static let offset = 256
     typealias Word = MappedWord<LogWords>
 
     enum Field {
         static let headFrame = Word(0), headOffset = Word(8), headNumber = Word(16), tailOffset = Word(24)
-        /// The tail's position in the ring of frames, and how many are in the log.
+        /// The tail's position in the ring of frames, and how many frames are in the log.
         static let first = Word(32), count = Word(40)
-        /// The tail's segment; the next one to come where the log is empty.
+        /// The tail's segment; in an empty log, the next one to begin.
         static let tailNumber = Word(48)
-        /// The tail's segment as a header or a sync has it in the data file: a rebuild begins there or later.
+        /// The tail's segment as a header or a sync recorded it in the data file: a rebuild begins there or later.
         static let provenTail = Word(56)
     }
 
@@ -22,7 +22,7 @@ struct LogWords: MappedWords {
     @inline(__always) func int(_ word: Word) -> Int { address(word).int(0) }
     @inline(__always) func set(_ word: Word, _ value: Int) { address(word).set(0, int: value) }
 
-    /// Whether all lies inside the shard: a savepoint may be damaged.
+    /// Whether all positions lie inside the shard: a savepoint may be damaged.
     func isInside(framesPerShard: Int, segmentSize: Int) -> Bool {
         let offset = int(Field.headOffset)
         return int(Field.headFrame) >= 0 && int(Field.headFrame) < framesPerShard && int(Field.count) >= 0

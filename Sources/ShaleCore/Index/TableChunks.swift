@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// What the chunks of a table take.
 extension Table {
-    /// What the chunks of a table take: whole ones, and of the last one what is used.
+    /// Returns the bytes of a table's chunks: whole ones, and the used part of the last.
     static func bytes(of buckets: Int) -> Int {
         let (whole, rest) = (buckets + spill).quotientAndRemainder(dividingBy: chunkBuckets)
         return whole * chunkBytes + (rest == 0 ? 0 : chunkHead + roundUp(rest * bucketSize, to: pageSize))
@@ -11,7 +10,7 @@ extension Table {
     static func chunks(of buckets: Int) -> Int { chunks(inBytes: bytes(of: buckets)) }
     static func chunks(inBytes bytes: Int) -> Int { (bytes + chunkBytes - 1) / chunkBytes }
 
-    /// Up to where the chunks are in use, and up to where generations of tags use them.
+    /// Returns where the used part of the chunks ends: for buckets, or for generations of tags.
     static func chunksEnd(_ header: ShardHeader) -> Int {
         max(bytes(of: TableShape(header.acquire(Field.shape)).extent), tagsEnd(header))
     }

@@ -1,26 +1,25 @@
 import CShalePlatform
 
-/// Slots for new entries, under the lock.
+/// Slots for new entries. Needs the lock.
 extension Table {
-    /// A free slot for the fraction, which must be filled before anything else changes. Nil where the neighbourhood is
-    /// full beyond help.
-    func reserve(_ fraction: UInt32, within farthest: Int = Table.farthestFree) -> Slot? {
-        let home = shape.home(fraction)
+    /// Returns a free slot for the hash bits, to be filled before any other change. Nil if moves make no room nearby.
+    func reserve(_ hashBits: UInt32, within farthest: Int = Table.farthestFree) -> Slot? {
+        let home = shape.home(hashBits)
         return nearestFreeSlot(home) ?? makeFree(near: home, within: farthest)
     }
 
-    /// The first word of an entry in a slot that was reserved for it. Its home reaches the slot from here on.
-    func word0(_ slot: Slot, _ fraction: UInt32, location: UInt32, flags: UInt64) -> SlotEntry {
-        let home = shape.home(fraction)
-        return word0(slot, home: home, fingerprint: UInt64(fraction & 0xFF_FFFF), location: location, flags: flags)
+    /// Returns the first word of an entry in a reserved slot, and raises its home's maximum displacement to it.
+    func word0(_ slot: Slot, _ hashBits: UInt32, location: UInt32, flags: UInt64) -> SlotEntry {
+        let home = shape.home(hashBits)
+        return word0(slot, home: home, fingerprint: UInt64(hashBits & 0xFF_FFFF), location: location, flags: flags)
     }
 
     private func word0(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64) -> SlotEntry {
         let displacement = displacement(of: slot, from: home)
-        raiseReach(ofHome: home, to: displacement)
+        raiseMaxDisplacement(ofHome: home, to: displacement)
         return SlotEntry(
             slot.entry.freed.bits | UInt64(location) | fingerprint << 32
-                | UInt64(displacement) << SlotEntry.displacementShift | flags & ~SlotEntry.reachBit)
+                | UInt64(displacement) << SlotEntry.displacementShift | flags & ~SlotEntry.displacementBit)
     }
 
     func publish(_ slot: Slot, home: Int, fingerprint: UInt64, location: UInt32, flags: UInt64, word1: SlotUse) {
@@ -33,18 +32,18 @@ extension Table {
         slot.release(slot.entry.with(location: location))
     }
 
-    private func raiseReach(ofHome home: Int, to displacement: Int) {
+    private func raiseMaxDisplacement(ofHome home: Int, to displacement: Int) {
         if displacement == 0 { return }
         let p = bucket(home)
         let step =
-            displacement <= Table.reaches.0
-            ? 0 : displacement <= Table.reaches.1 ? 16 : displacement <= Table.reaches.2 ? 32 : 48
-        for at in stride(from: 0, through: step, by: 16) where p.u64(at) & SlotEntry.reachBit == 0 {
-            p.release(at, p.u64(at) | SlotEntry.reachBit)
+            displacement <= Table.maxDisplacements.0
+            ? 0 : displacement <= Table.maxDisplacements.1 ? 16 : displacement <= Table.maxDisplacements.2 ? 32 : 48
+        for at in stride(from: 0, through: step, by: 16) where p.u64(at) & SlotEntry.displacementBit == 0 {
+            p.release(at, p.u64(at) | SlotEntry.displacementBit)
         }
     }
 
-    /// (One look at all four: which of them is free, no branch can foresee.)
+    /// (Tests all four at once: a branch for each would be unpredictable.)
     @inline(__always) private func freeSlot(_ p: Memory) -> Slot? {
         let free =
             (Slot(p).entry.isFree ? 1 : 0) | (Slot(p + 16).entry.isFree ? 2 : 0) | (Slot(p + 32).entry.isFree ? 4 : 0)
@@ -57,35 +56,35 @@ extension Table {
         while true {
             if let slot = freeSlot(p) { return slot }
             position &+= 1
-            if position > home &+ Table.reaches.3 { return nil }
+            if position > home &+ Table.maxDisplacements.3 { return nil }
             p = next(p, position)
         }
     }
 
-    /// Buckets that are looked through for a free slot: with 96, one rebuild in ten found no place for an entry. A set may
-    /// do with fewer, as it can let another one go.
+    /// Buckets to search for a free slot: with 96, one rebuild in ten found no place for an entry. A set may search
+    /// fewer, as it can unlink another entry.
     static let farthestFree = 256, farthestForSet = 72
-    /// At slots, at most: to find it, and to move entries there.
+    /// Slots visited at most, to find a free one and to move entries there.
     static let looksForFree = 2 * farthestForSet * bucketSlots
 
-    /// Moves entries up, each within its own reach, until a slot near `home` is free.
-    /// `sparing`: the home whose entries are being laid out anew, and must stay where they are.
+    /// Moves entries up, each within the displacement that its home allows, until a slot near `home` is free.
+    /// `sparing`: a home whose entries are being laid out again and must stay where they are.
     func makeFree(near home: Int, sparing: Int = -1, within farthest: Int = Table.farthestFree) -> Slot? {
         let shape = self.shape
         let end = shape.positions.upperBound
-        var position = home + Table.reaches.3 + 1
+        var position = home + Table.maxDisplacements.3 + 1
         var free: Slot?
         while position < min(end, home + farthest), free == nil {
             free = freeSlot(bucket(position))
             if free == nil { position += 1 }
         }
-        while let slot = free, position > home + Table.reaches.3 {
+        while let slot = free, position > home + Table.maxDisplacements.3 {
             free = nil
-            search: for from in max(home, position - Table.reaches.3)..<position {
+            search: for from in max(home, position - Table.maxDisplacements.3)..<position {
                 let p = bucket(from)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let moved = Slot(p + i), owner = from - moved.entry.displacement
-                    if position - owner <= Table.reaches.3, owner != sparing {
+                    if position - owner <= Table.maxDisplacements.3, owner != sparing {
                         relocate(moved, to: slot, home: owner, fingerprint: moved.entry.fingerprint)
                         free = moved
                         position = from
@@ -111,10 +110,10 @@ extension Table {
         header.release(Field.relocation, 0)
     }
 
-    /// Clears a slot whose entry lives elsewhere now; a use that a reader stored meanwhile goes along.
+    /// Clears a slot whose entry has moved; a use that a reader stored meanwhile moves along.
     func vacate(_ slot: Slot, copied word1: SlotUse, to target: Slot) {
         if target.at < slot.at {
-            // The sweep may have passed the new place and not yet the old one.
+            // The sweep may have passed the new slot and not yet the old one.
             if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == ShardHeader.SweepState.sweeping
             {
                 header[Field.sweepState] = ShardHeader.SweepState.restart

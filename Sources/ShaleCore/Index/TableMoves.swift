@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// Moves under way, for whoever comes after a kill. While one is, two slots hold the same entry.
+/// Moves under way, for recovery after a kill. During a move, two slots hold the same entry.
 extension Table {
     func move(_ i: Int) -> (from: UInt32, to: UInt32) {
         let word = header.at.u64(ShardHeader.moves + i * 8)
@@ -17,7 +17,7 @@ extension Table {
         shim_fence_release()
     }
 
-    /// The entry that had moved to one slot is in another now.
+    /// Redirects moves whose target, `old`, has itself moved to `new`.
     func retargetMoves(_ old: UInt32, _ new: UInt32) {
         for i in 0..<header[Field.moveCount] where move(i).to == old { setMove(i, move(i).from, new) }
     }
@@ -27,8 +27,8 @@ extension Table {
         return false
     }
 
-    /// Before an entry leaves: where a pass has copied it already, the copy goes first.
-    @inline(__always) func forgetCopy(of slot: Slot) {
+    /// Clears the copy that a pass has made of an entry, before the entry is unlinked.
+    @inline(__always) func clearCopy(of slot: Slot) {
         if header[Field.moveCount] != 0 { clearCopy(of: index(of: slot)) }
     }
 
@@ -45,14 +45,14 @@ extension Table {
         clear(duplicate)
     }
 
-    /// Clears the slot that an entry has left, if that was not done, and brings a use along, if there was one.
+    /// Clears the slot that an entry has left, if it still holds the entry, and moves a late use along.
     private func endMove(from: Slot, to: Slot) {
         clear(from, keeping: to)
         if from.entry.isFree, !to.entry.isFree { raise(to, to: from.takeUse()) }
     }
 
-    /// A move within the table is completed; those of a pass over a bucket are completed if readers have been told of
-    /// its new shape, and otherwise taken back.
+    /// Ends moves that a kill has left. Completes a move within the table. Completes the moves of a pass over a bucket
+    /// if its new shape was published, and otherwise rolls them back.
     func endMoves() {
         let slots = UInt32(shape.positions.count * Table.bucketSlots)
         let relocation = header[Field.relocation]
@@ -83,8 +83,8 @@ extension Table {
         shim_fence_release()
     }
 
-    /// Brings a use along from where the entry was. (What was there is zero now. No reader expects that: one that has
-    /// read the word before fails, and looks for the entry.)
+    /// Moves a late use along from the entry's old slot. (That word is zero now, which no reader expects: a reader that
+    /// has read it before fails to replace it, and searches for the entry.)
     func raise(_ slot: Slot, to late: SlotUse) {
         while true {
             let word1 = slot.use

@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// Growing and shrinking, under the lock: a few buckets at a time.
+/// Growing and shrinking, a few buckets at a time. Needs the lock.
 extension Table {
     /// Begins a pass. The memory up to the new extent must exist and be zero.
     func begin(_ mode: Int) {
@@ -9,10 +9,10 @@ extension Table {
         header.release(Field.shape, TableShape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
-    /// Lays out up to `count` more buckets anew, and fewer once it has looked at `most` slots; how many it has looked at.
-    /// `dropped` gets an entry that found no place.
+    /// Lays out up to `count` more buckets, fewer once it has visited `most` slots. Returns how many slots it has
+    /// visited. `unlink` gets entries that found no place.
     @discardableResult
-    func advance(_ count: Int, looks most: Int = .max, dropped: (Slot) -> Void) -> Int {
+    func advance(_ count: Int, looks most: Int = .max, unlink: (Slot) -> Void) -> Int {
         var left = count, looks = 0
         while left > 0, looks < most {
             let shape = self.shape
@@ -23,14 +23,13 @@ extension Table {
                     Field.shape, TableShape(buckets: shape.nextBuckets, frontier: 0, mode: TableShape.Mode.steady).word)
                 return looks
             }
-            looks += migrate(growing ? shape.frontier - 1 : shape.frontier, shape, dropped)
+            looks += migrate(growing ? shape.frontier - 1 : shape.frontier, shape, unlink)
             left -= 1
         }
         return looks
     }
 
-    /// What the next `count` steps of `advance` will look at and write to is fetched, so that they need not wait for
-    /// it.
+    /// Prefetches what the next `count` steps of `advance` read and write, so that they need not wait.
     func prefetchFrontier(_ count: Int) {
         let shape = self.shape
         guard shape.mode == TableShape.Mode.growing, shape.frontier > count else { return }
@@ -40,69 +39,69 @@ extension Table {
         for i in (from &* next / shape.buckets)...(shape.frontier &* next / shape.buckets) { shim_prefetch(bucket(i)) }
     }
 
-    private func drop(_ slot: Slot, _ dropped: (Slot) -> Void) {
+    private func forceOut(_ slot: Slot, _ unlink: (Slot) -> Void) {
         #if SHALE_FAULTS
         shim_tell(SHIM_FORCED, slot.at)
         #endif
-        dropped(slot)
+        unlink(slot)
     }
 
-    /// A slot near a home that one that is not pinned has to leave.
-    private func yieldedSlot(near home: Int, _ dropped: (Slot) -> Void) -> Slot? {
-        for position in home...(home + Table.reaches.3) {
+    /// Returns a slot near a home after unlinking its entry, which is not pinned.
+    private func yieldedSlot(near home: Int, _ unlink: (Slot) -> Void) -> Slot? {
+        for position in home...(home + Table.maxDisplacements.3) {
             for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                 let p = Slot(bucket(position) + i)
                 if p.entry.isPinned || isMoving(index(of: p)) { continue }
-                drop(p, dropped)
+                forceOut(p, unlink)
                 return p
             }
         }
-        // Or one that has just moved there.
+        // Or an entry that has just moved there.
         for i in 0..<header[Field.moveCount] {
             let from = slot(move(i).from), to = slot(move(i).to)
             if from.entry.isFree || from.entry.isPinned || position(of: to) < home
-                || position(of: to) > home + Table.reaches.3
+                || position(of: to) > home + Table.maxDisplacements.3
             {
                 continue
             }
-            drop(from, dropped)
+            forceOut(from, unlink)
             return to
         }
         return nil
     }
 
-    /// How many slots it has looked at, about.
-    private func migrate(_ old: Int, _ shape: TableShape, _ dropped: (Slot) -> Void) -> Int {
+    /// Lays out one bucket. Returns about how many slots it has visited.
+    private func migrate(_ old: Int, _ shape: TableShape, _ unlink: (Slot) -> Void) -> Int {
         let growing = shape.mode == TableShape.Mode.growing, next = shape.nextBuckets
         let after = TableShape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
-        let reach = reach(ofHome: old)
-        let lowest = TableShape.lowestFraction(old, shape.buckets)
-        var looks = (reach + 1) * Table.bucketSlots
-        // At most 64 entries; their old slots are cleared once readers are told of the new ones.
+        let maxDisplacement = maxDisplacement(ofHome: old)
+        let lowest = TableShape.lowestHashBits(old, shape.buckets)
+        var looks = (maxDisplacement + 1) * Table.bucketSlots
+        // At most 64 entries; their old slots are cleared once the new shape is published.
         withUnsafeTemporaryAllocation(of: SlotUse.self, capacity: ShardHeader.mostMoves) { uses in
             var count = 0
             header.release(Field.moveShape, after.word)
-            for displacement in 0...reach {
+            for displacement in 0...maxDisplacement {
                 let p = bucket(old + displacement)
                 for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
                     let slot = Slot(p + i), word0 = slot.entry
                     guard !word0.isFree, word0.displacement == displacement else { continue }
                     let home = TableShape.scale(
-                        TableShape.fraction(fingerprint: word0.fingerprint, lowest: lowest), next)
+                        TableShape.hashBits(fingerprint: word0.fingerprint, lowest: lowest), next)
                     if home == old { continue }
                     var target = nearestFreeSlot(home)
                     if target == nil {
-                        looks += Table.looksForFree / 8 // (a free slot is near as a rule)
+                        looks += Table.looksForFree / 8 // (a free slot is usually near)
                         target =
                             makeFree(near: home, sparing: old)
-                            ?? (word0.isPinned ? yieldedSlot(near: home, dropped) : nil)
+                            ?? (word0.isPinned ? yieldedSlot(near: home, unlink) : nil)
                     }
                     guard let target else {
-                        drop(slot, dropped)
+                        forceOut(slot, unlink)
                         continue
                     }
                     looks += (position(of: target) - home + 2) * Table.bucketSlots
-                    // (Its value went to make room.)
+                    // (It was unlinked to make room.)
                     if slot.entry.isFree { continue }
                     let word1 = slot.use
                     noteMove(count, index(of: slot), index(of: target))
@@ -117,22 +116,22 @@ extension Table {
             announceMove()
             for i in 0..<count {
                 let from = slot(move(i).from), to = slot(move(i).to), word0 = from.entry
-                // (Where it went to make room, its slot may be another's by now.)
+                // (If it was unlinked to make room, its slot may hold another entry by now.)
                 if !word0.isFree, word0.location == to.entry.location {
                     vacate(from, copied: uses[i], to: to)
                 }
             }
             header.release(Field.moveCount, 0)
         }
-        if reach == 0 { return looks }
-        // Nobody with this home is displaced any more, except where old and new home can be the same bucket:
-        // that of the lowest fraction when growing, of the highest when shrinking.
-        let nearest = growing ? lowest : TableShape.lowestFraction(old + 1, shape.buckets) - 1
+        if maxDisplacement == 0 { return looks }
+        // No entry with this home is displaced any more, unless its old and new home can be the same bucket: that of
+        // the lowest hash bits when growing, of the highest when shrinking.
+        let nearest = growing ? lowest : TableShape.lowestHashBits(old + 1, shape.buckets) - 1
         if TableShape.scale(UInt32(truncatingIfNeeded: nearest), next) != old {
             let p = bucket(old)
-            // (The farthest first: what a kill leaves is a reach all the same.)
+            // (The farthest first: a kill in between leaves a valid maximum displacement.)
             for i in stride(from: Table.bucketSize - Slot.size, through: 0, by: -Slot.size) {
-                p.release(i, p.u64(i) & ~SlotEntry.reachBit)
+                p.release(i, p.u64(i) & ~SlotEntry.displacementBit)
             }
         }
         return looks

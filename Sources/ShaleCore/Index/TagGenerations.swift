@@ -1,7 +1,7 @@
-/// Which generation is the newer one, and how many chunks each has: 0 where it is empty.
+/// Which generation of tags is the newer one, and how many chunks each has (0: empty).
 struct TagGenerations {
     static let cellSize = 32
-    /// Of a generation, in a chunk.
+    /// One generation's cells in a chunk.
     static let cellsPerChunk = Sizes.tagBytes / cellSize
     private static let chunkBits: UInt64 = 20
     let word: UInt64

@@ -1,34 +1,32 @@
 import CShalePlatform
 
-/// A shard's invalidated and expired tags: an entry is gone if one of its tags was
-/// invalidated after it was written, that is, under a higher lsn; it is stale if
-/// one was expired.
+/// A shard's invalidated and expired tags. An entry is dead if one of its tags was invalidated under a higher lsn than
+/// its own, and stale if one was expired under a higher lsn.
 ///
-/// Two generations, each with a page of every chunk of the table, so that both grow with it. Changes are noted in the
-/// newer one. Meanwhile a sweep takes the entries out that the older one has ended (`TagSweep`). Then nothing needs
-/// the older one, and it is emptied. So a tag costs the same whether it is the first or the thousandth.
+/// Two generations, each with a page of every chunk of the table, so that both grow with it. Changes go to the newer
+/// one, while a sweep unlinks the entries that the older one has ended (`TagSweep`); then the older one is emptied. So
+/// each tag costs the same.
 ///
-/// A generation is open addressing over cells of four words: the tag, the lsn of its last
-/// invalidation, the lsn of its last expiry, and the time of that one. Tag 0 is
-/// free. Cells are only added or raised, until an older generation is emptied under a new epoch, so that a reader that
-/// saw a slot before it was cleared does not trust a generation that was emptied after. It has as many chunks as the
-/// table had when it was begun.
+/// A generation is open addressing over cells of four words: the tag (0: free), the lsn of its last invalidation, the
+/// lsn of its last expiry, and the time of that expiry. Cells are only added or raised until an older generation is
+/// emptied under a new epoch: so a reader that saw a slot before it was cleared does not trust an emptied generation. A
+/// generation has as many chunks as the table had when it began.
 struct TagTable {
     static let cellSize = TagGenerations.cellSize
 
     private enum Word { static let invalidated = 8, expired = 16, time = 24 }
     typealias Field = ShardHeader.Field
 
-    /// What is noted of a tag.
+    /// A recorded change of a tag.
     enum Mark {
         case invalidation
         /// When: milliseconds since 1970.
         case expiry(UInt64)
     }
 
-    /// What its tags make of an entry.
+    /// The effect of its tags on an entry.
     enum Effect {
-        case untouched, invalidated
+        case unchanged, invalidated
         /// Since when it is stale.
         case expired(UInt64)
     }
@@ -43,14 +41,14 @@ struct TagTable {
         return table.buckets
             + (chunk &* table.chunkStride &- Table.chunkHead &+ which &* Sizes.tagBytes &+ rest &* TagTable.cellSize)
     }
-    /// What a damaged word names may be none.
+    /// Whether an address is a cell: a damaged word may name none.
     func isCell(_ p: Memory) -> Bool {
         let first = cell(0, 0)
         return p >= first && (p - first) % table.chunkStride <= 2 * Sizes.tagBytes - 16
             && (p - first) / table.chunkStride < generations.mostChunks
     }
 
-    /// A generation's cell of a tag, or the free one in its place.
+    /// Returns a tag's cell in a generation, or the free cell for it.
     @inline(__always)
     private func find(_ tag: UInt64, _ which: Int, cells: Int) -> (cell: Memory?, free: Memory?) {
         var i = scaled(UInt32(truncatingIfNeeded: tag >> 32), to: cells), left = cells
@@ -65,10 +63,10 @@ struct TagTable {
     }
     private func find(_ tag: UInt64, _ which: Int) -> Memory? { find(tag, which, cells: generations.cells(which)).cell }
 
-    // MARK: Asking
+    // MARK: Looking up
 
-    /// Whether one of the record's tags was invalidated or expired after it was written. A tag's last expiry counts;
-    /// where several were expired, the first time does.
+    /// Returns the effect of tags that were invalidated or expired after the record was written. Of one tag, the last
+    /// expiry counts; of several expired tags, the earliest time.
     @inline(__always)
     func effect(on record: RecordHeader, at p: Memory) -> Effect {
         let generations = self.generations
@@ -85,13 +83,13 @@ struct TagTable {
             time = min(time, expiry(newer, since: record.lsn) ?? expiry(older, since: record.lsn) ?? .max)
             i += 1
         }
-        return time == .max ? .untouched : .expired(time)
+        return time == .max ? .unchanged : .expired(time)
     }
 
     @inline(__always) private func isInvalidated(_ cell: Memory?, since lsn: UInt64) -> Bool {
         cell.map { $0.acquire(Word.invalidated) > lsn } ?? false
     }
-    /// (The number first: its time was stored before it.)
+    /// (Reads the lsn first: its time was stored before it.)
     @inline(__always) private func expiry(_ cell: Memory?, since lsn: UInt64) -> UInt64? {
         cell.flatMap { $0.acquire(Word.expired) > lsn ? $0.acquire(Word.time) : nil }
     }
@@ -103,14 +101,14 @@ struct TagTable {
         let generations = self.generations
         return header[Field.tagCounts[generations.newer]] >= generations.cells(generations.newer) * 3 / 4
     }
-    /// How many tags it may get before it is full, whatever a sweep carries over to it.
+    /// How many tags fit before it is full, even if a sweep carries over as many as it may.
     var left: Int {
         let newer = generations.newer, cells = generations.cells(newer)
         return cells * 3 / 4 - cells / 2 - (header[Field.tagCounts[newer]] - header[Field.tagsCarried[newer]])
     }
 
     func has(_ tag: UInt64) -> Bool { find(tag, generations.newer) != nil }
-    /// Whether a cell is free for it. (The count may be wrong after damage.)
+    /// Whether a cell is free for the tag. (The count may be wrong after damage.)
     func hasRoom(for tag: UInt64) -> Bool {
         let newer = generations.newer
         return find(tag, newer, cells: generations.cells(newer)).free != nil
@@ -122,9 +120,9 @@ struct TagTable {
         cell.word.release(0, cell.value)
     }
 
-    /// Does everything but the last stores, with which the change happens: the pair of an expiry's number and time,
-    /// whose second word is to be replaced first, and the last word and what is to be stored there. Nil where that is so
-    /// already. (The count is raised first. After a kill it may be one too high until the generation is emptied.)
+    /// Does everything but the last stores, with which the change happens. Returns the pair of an expiry's lsn and
+    /// time, whose second word must be replaced first, and the last word with the value to store. Nil if the change is
+    /// recorded already. (Raises the count first: after a kill it may be one too high until the generation is emptied.)
     func prepare(_ tag: UInt64, _ mark: Mark, lsn: UInt64) -> (pair: Memory, word: Memory, value: UInt64)? {
         let newer = generations.newer, found = find(tag, newer, cells: generations.cells(newer))
         guard let cell = found.cell ?? found.free else {
@@ -141,8 +139,7 @@ struct TagTable {
         return (pair, cell, tag)
     }
 
-    /// Copies the expiries that make an entry stale from the older generation to the newer one. False where that has no
-    /// room.
+    /// Copies to the newer generation the expiries that make an entry stale. Returns false if it has no room.
     func carry(_ record: RecordHeader, at p: Memory) -> Bool {
         let generations = self.generations, newer = generations.newer
         for i in 0..<record.tagCount {
@@ -162,7 +159,7 @@ struct TagTable {
 
     // MARK: Generations
 
-    /// Words from which no sum overflows, and a sweep that is inside the generation.
+    /// Whether no sum of the words overflows, and the sweep is inside the generation.
     var isConsistent: Bool {
         let generations = self.generations, most = 1 << 40
         for which in 0..<2 {
@@ -171,10 +168,10 @@ struct TagTable {
             }
         }
         return !generations.hasOlder
-            || header[Field.tagSweep] <= Table.allFractions + UInt64(generations.cells(generations.older))
+            || header[Field.tagSweep] <= Table.allHashBits + UInt64(generations.cells(generations.older))
     }
 
-    /// The newer generation becomes the older one, which is empty, and the next change begins another.
+    /// Makes the newer generation the older one, which must be empty, and begins another.
     func turn(chunks: Int) {
         let generations = self.generations
         assert(!generations.hasOlder)
@@ -185,12 +182,12 @@ struct TagTable {
                 .word)
     }
 
-    /// Empties some of the older generation's cells. The caller has raised the epoch.
+    /// Empties some cells of the older generation. The caller has raised the epoch.
     func emptyOlder(_ cells: Range<Int>) {
         let older = generations.older
         for i in cells { cell(older, i).release(0, 0) }
     }
-    /// The older generation, which is empty, ends.
+    /// Ends the older generation, whose cells are empty.
     func endOlder() {
         let generations = self.generations, newer = generations.newer
         header[Field.tagCounts[generations.older]] = 0
@@ -200,7 +197,7 @@ struct TagTable {
             TagGenerations(newer: newer, chunks: generations.chunks(newer), olderChunks: 0).word)
     }
 
-    /// The caller has raised the epoch.
+    /// Empties both generations. The caller has raised the epoch.
     func removeAll() {
         let generations = self.generations
         for which in 0..<2 {

@@ -3,12 +3,12 @@ import CShalePlatform
 /// A change that a killed writer leaves done or undone, never half.
 ///
 /// A transaction changes words of the shard's header, at most one frame's state and one slot's second word, and last
-/// one word that readers see: its commit word. `begin` keeps what the header's words were (the savepoint). Whoever
-/// locks the shard after a kill looks whether the commit word has its new value, and if not, puts the savepoint back
-/// (`Recovery`). So each change has one moment at which it happens, the same for readers and for those who recover.
+/// its commit word, which readers see. `begin` copies the header's words to the savepoint. The next writer that locks
+/// the shard after a kill restores the savepoint, unless the commit word has its new value (`Recovery`). So each change
+/// happens at one moment, the same for readers and for recovery.
 ///
-/// Transactions are short: a record and its slot, an entry that leaves, a new head. They never nest; a call is a row
-/// of them, with the shard in order between any two. Costs some 90 instructions.
+/// Transactions are short: a record and its slot, an entry that is unlinked, a new head. They never nest; a call is a
+/// sequence of them, with the shard consistent in between. One costs about 90 instructions.
 extension ShardHeader {
     @inline(never) func begin() {
         assert(self[Field.transaction] == 0, "transactions never nest")
@@ -21,7 +21,8 @@ extension ShardHeader {
         shim_fence_release()
     }
 
-    /// Ends the transaction: the change happens with the store of this word, which must not have had the value before.
+    /// Commits the transaction: the change happens with the store of this word, which must not have had the value
+    /// before.
     @inline(never) func commit(_ word: Memory, _ value: UInt64) {
         assert(
             self[Field.transaction] != 0 && word.u64(0) != value,
@@ -32,18 +33,16 @@ extension ShardHeader {
         release(Field.transaction, 0)
     }
 
-    /// The same for a slot's first word.
     @inline(__always) func commit(_ slot: Slot, _ entry: SlotEntry) { commit(slot.at, entry.bits) }
-    /// The same for one of the header's counts.
     func commit(_ field: ShardHeader.Count, by step: Int) {
         commit(address(field.word), UInt64(truncatingIfNeeded: self[field] + step))
     }
 
-    /// Ends the transaction where nothing is left to be shown.
+    /// Ends a transaction that changes no word that readers see.
     func end() { release(Field.transaction, 0) }
 
-    /// Within a transaction: replaces a current slot's second word, before readers see the first one. A reader's later
-    /// stamp stays.
+    /// Within a transaction: replaces a current slot's second word before readers see the first one. Keeps a reader's
+    /// later stamp.
     @inline(never) func restamp(_ slot: Slot, _ stamp: UInt64, isUse: Bool = false, expiry: UInt64) {
         assert(self[Field.transaction] != 0)
         while true {
@@ -66,14 +65,14 @@ extension ShardHeader {
         pair.release(8, value)
     }
 
-    /// Marks a change of the whole shard, which whoever comes after a kill finishes.
+    /// Marks a change of the whole shard, which the next writer after a kill finishes.
     func pend(_ bit: Int) {
         release(Field.pending.word, self[Field.pending.word] | UInt64(bit))
         shim_fence_release()
     }
     func finish(_ bit: Int) { release(Field.pending.word, self[Field.pending.word] & ~UInt64(bit)) }
 
-    /// The marks around a change.
+    /// Marks the shard as being changed, until `endChange`.
     @inline(__always) func beginChange() {
         self[Field.state] = State.writing
         shim_fence_release()

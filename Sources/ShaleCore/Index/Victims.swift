@@ -1,35 +1,31 @@
 import CShalePlatform
 
-/// Who leaves next: exact least-recently-used order without a list.
+/// Finds victims in exact least-recently-used order without a list.
 ///
-/// A sweep collects every slot whose rank is at most a limit T that was chosen
-/// from a sample; what is not collected ranks above all that is. The collected
-/// ones form a min-heap in the index, ordered by rank; evicting pops it and
-/// skips what has been used since. While one heap is consumed, the sweep fills
-/// the other, a few hundred slots for each victim, so that no call pays for all.
+/// A sweep collects every slot whose rank is at most a limit chosen from a sample. The collected ones form a min-heap
+/// in the index, ordered by rank; evicting pops it and skips entries used since. While one heap is consumed, the sweep
+/// fills the other, a few hundred slots for each victim, so that no call pays for all.
 ///
-/// An item is 8 bytes: stamp (38) · the upper 25 bits of the entry's hash
-/// fraction, its group · bound (1). So it finds the slot wherever that moved.
-/// Readers go on meanwhile, and one that was stopped between drawing a stamp and
-/// storing it stores one that may be below a limit. But stamps only grow, so an
-/// item is a lower bound. Where one is popped whose entry was used since, its
-/// group gets an item that bounds all that are above.
+/// An item is 8 bytes: stamp (38) · the upper 25 of the entry's hash bits, its group · bound (1). So it finds the slot
+/// wherever the entry moved. Readers continue meanwhile: one that was stopped between drawing a stamp and storing it
+/// may store one below a limit. But stamps only grow, so an item is a lower bound. When an item is popped whose entry
+/// was used since, its group gets an item that bounds all above.
 ///
 /// Invariants
-/// - every unpinned entry that is no part and whose rank is at most the current heap's limit
-///   (`heapLimit`) has in that heap an item of its own, or a bound of its group, no higher than its rank;
-/// - those that the sweep has passed, up to its own limit, have one in either heap;
-/// - a heap is consumed only after its sweep has seen the whole table, and until it is empty;
+/// - every unpinned entry that is no part and whose rank is at most the current heap's limit (`heapLimit`) has in that
+///   heap an item of its own, or a bound of its group, no higher than its rank;
+/// - entries that the sweep has passed, up to its own limit, have one in either heap;
+/// - a heap is consumed only after its sweep has visited the whole table, and until it is empty;
 /// - an entry that moves down past the sweep restarts it.
 struct Victims {
     enum Item {
-        private static let shift = UInt32(Sizes.fractionBeyondVictim)
+        private static let shift = UInt32(Sizes.hashBitsBeyondVictim)
         static let groupMask: UInt32 = 1 << shift - 1
-        @inline(__always) static func make(_ rank: UInt64, _ fraction: UInt32, isBound: Bool = false) -> UInt64 {
-            rank << 26 | UInt64(fraction >> shift) << 1 | (isBound ? 1 : 0)
+        @inline(__always) static func make(_ rank: UInt64, _ hashBits: UInt32, isBound: Bool = false) -> UInt64 {
+            rank << 26 | UInt64(hashBits >> shift) << 1 | (isBound ? 1 : 0)
         }
         @inline(__always) static func rank(_ item: UInt64) -> UInt64 { item >> 26 }
-        @inline(__always) static func lowestFraction(_ item: UInt64) -> UInt32 {
+        @inline(__always) static func lowestHashBits(_ item: UInt64) -> UInt32 {
             UInt32(truncatingIfNeeded: item >> 1 & 0x1FF_FFFF) << shift
         }
         @inline(__always) static func isBound(_ item: UInt64) -> Bool { item & 1 != 0 }
@@ -41,17 +37,17 @@ struct Victims {
     private var header: ShardHeader { table.header }
 
     static func capacity(buckets: Int) -> Int { max(Sizes.heap, buckets / 8) }
-    /// How many a sweep aims to collect: one for 64 slots.
+    /// How many entries a sweep aims to collect: one for 64 slots.
     private static func aim(buckets: Int) -> Int { max(Sizes.aim, buckets / 16) }
 
-    /// What the order is by: least recently used. Another function of the slot gives another policy.
+    /// The order of eviction: least recently used first. Another function of the slot gives another policy.
     @inline(__always) static func rank(_ word1: SlotUse) -> UInt64 { word1.stamp }
 
     // MARK: Heaps
 
     private var current: Int { header[Field.heapCurrent] }
-    /// A page of each chunk has the heaps' items, one heap's in either half. They are numbered from 1, so two that have
-    /// the same parent lie beside each other.
+    /// A page of each chunk holds the heaps' items, one heap in either half. Items are numbered from 1, so that two
+    /// with the same parent are adjacent.
     private static let share = pageSize / 16
     private static let shareShift = share.trailingZeroBitCount
     @inline(__always) func item(_ which: Int, _ i: Int) -> Memory {
@@ -67,7 +63,7 @@ struct Victims {
         rise(which, from: count(which), value)
     }
 
-    /// Puts a value at a place that has nothing below it, or above that.
+    /// Places a value at a leaf, or above it.
     private func rise(_ which: Int, from leaf: Int, _ value: UInt64) {
         var child = leaf
         var p = item(which, child)
@@ -90,7 +86,7 @@ struct Victims {
         return top
     }
 
-    /// Puts a value at a place whose children are heaps, or below it.
+    /// Places a value at a position whose children are heaps, or below it.
     private func sift(_ which: Int, _ root: Int, _ value: UInt64, _ count: Int) {
         var parent = item(which, root), child = root * 2
         while child <= count {
@@ -117,7 +113,7 @@ struct Victims {
         header[Field.sweepAt] = 0
     }
 
-    /// No entry that may be chosen ranks below it.
+    /// No entry that may be evicted ranks below it.
     var lowest: UInt64 {
         let limit = header[Field.heapLimit]
         return count(current) == 0 ? limit : min(limit, Item.rank(item(current, 1).u64(0)))
@@ -125,19 +121,20 @@ struct Victims {
 
     // MARK: Choosing
 
-    /// A search for a victim, which may pause and go on.
+    /// A search for a victim, which may pause and continue.
     struct Search {
-        /// Looks at slots until it pauses.
+        /// Slots to visit until it pauses.
         var left: Int
-        /// Heaps in a row that had no victim.
+        /// Consecutive heaps without a victim.
         var barren: Int
     }
 
-    /// The least recently used entry's slot, or nil where all are pinned. `expired`: as of `sweep`.
+    /// Returns the least recently used entry's slot, or nil if all are pinned. Throws `.pause` when `search` is used
+    /// up. `expired`: as of `sweep`.
     func next(_ search: inout Search, expired: (Slot, inout Int) -> Bool) throws(Failure) -> Slot? {
         while header[Field.entries] > header[Field.pinned], search.barren < 4 {
             while count(current) > 0 {
-                // (Items above the limit are left of a sweep that had to lower it.)
+                // (Items above the limit are left from a sweep that had to lower it.)
                 guard let item = pop(current), Item.rank(item) <= header[Field.heapLimit] else {
                     setCount(current, 0)
                     break
@@ -164,25 +161,25 @@ struct Victims {
             if count(current) == 0 {
                 header[Field.heapLimit] = 0
                 search.barren += 1
-                // A whole sweep of its own found nobody: the counter is below the slots' stamps, which damage to
-                // it has done. From here on new stamps are the newest again, and the next change ranks all.
-                if search.barren == 2 { header[Field.stamp] = max(header[Field.stamp], Sizes.rebaseStampsAt) }
+                // A whole sweep of its own found no victim: damage to the counter has set it below the slots' stamps.
+                // From here on new stamps are the newest again, and the next change renumbers all.
+                if search.barren == 2 { header[Field.stamp] = max(header[Field.stamp], Sizes.renumberStampsAt) }
             }
         }
         return nil
     }
 
-    /// An entry that `next` chose stays, and keeps its rank. (There is room: its item was popped.)
+    /// Keeps an entry that `next` chose, with its rank. (There is room: its item was popped.)
     func putBack(_ slot: Slot) {
         let word0 = slot.entry, rank = Victims.rank(slot.use)
         if word0.isFree || rank > header[Field.heapLimit] { return }
-        push(current, Item.make(rank, table.fraction(at: table.position(of: slot), word0, table.shape)))
+        push(current, Item.make(rank, table.hashBits(at: table.position(of: slot), word0, table.shape)))
     }
 
-    /// The slot of an item that was popped; nil where its entry is gone, or was used since. Then all others of its
-    /// group get one that bounds them: each heap the lowest that it has to know.
+    /// Returns the slot of a popped item; nil if its entry has left or was used since. In that case, adds a bound of
+    /// its group's other entries to each heap: the lowest rank that it has to know.
     private func entry(of item: UInt64) -> Slot? {
-        let low = Item.lowestFraction(item), rank = Item.rank(item)
+        let low = Item.lowestHashBits(item), rank = Item.rank(item)
         let shape = table.shape
         let limit = header[Field.heapLimit]
         let swept = header[Field.sweepState] == ShardHeader.SweepState.complete ? Int.max : header[Field.sweepAt]
@@ -211,9 +208,9 @@ struct Victims {
 
     private static let looksForItem = 16, looksForVictim = 64, looksAtOnce = 256
 
-    /// Continues the sweep that fills the heap not in use; begins one where none is under way. Returns how many slots it
-    /// has looked at, which are some more than `most`.
-    /// `expired` is offered slots whose entry may be past its last moment, says which it has removed, and counts its looks.
+    /// Continues the sweep that fills the heap not in use, or begins one. Returns how many slots it has visited,
+    /// slightly more than `most`. `expired` gets slots whose entry may have expired, returns whether it has unlinked
+    /// the entry, and counts the slots that it visits.
     @discardableResult
     func sweep(looks most: Int, expired: (Slot, inout Int) -> Bool) -> Int {
         let shape = table.shape
@@ -225,11 +222,11 @@ struct Victims {
             looks = min(Victims.sampled, end * Table.bucketSlots)
         }
         var limit = header[Field.sweepLimit]
-        // Up to there all are in the heap that is being consumed.
+        // The heap being consumed has all entries up to this rank.
         let known = header[Field.heapLimit]
         let first = header[Field.sweepAt]
         var position = first, stop = min(end, first + max(0, most - looks) / Table.bucketSlots + 1)
-        // What takes longer than a look ends the sweep earlier.
+        // Work beyond one visit ends the sweep earlier.
         func spend(_ more: Int) {
             looks += more
             stop -= more / Table.bucketSlots
@@ -241,19 +238,19 @@ struct Victims {
                 if word0.isFree || word0.isPart { continue }
                 if slot.use.expiry != 0 {
                     var more = 0
-                    let isGone = expired(slot, &more)
+                    let isDead = expired(slot, &more)
                     if more > 0 { spend(more) }
-                    if isGone { continue }
+                    if isDead { continue }
                 }
                 let word1 = slot.use
                 if word0.isPinned || Victims.rank(word1) > limit || Victims.rank(word1) <= known { continue }
-                let fraction = table.fraction(at: position, word0, shape)
-                guard table.reaches(slot, fraction, position, shape) else {
-                    // Damaged: no key leads to it, nor would its victim.
+                let hashBits = table.hashBits(at: position, word0, shape)
+                guard table.isProbed(slot, hashBits, position, shape) else {
+                    // Damaged: neither a key nor a victim item leads to it.
                     table.clear(slot)
                     continue
                 }
-                limit = collect(Item.make(Victims.rank(word1), fraction))
+                limit = collect(Item.make(Victims.rank(word1), hashBits))
                 spend(Victims.looksForItem)
             }
             position += 1
@@ -266,7 +263,7 @@ struct Victims {
         return looks + (position - first) * Table.bucketSlots
     }
 
-    /// Puts an item into the heap that the sweep fills; returns the sweep's limit.
+    /// Adds an item to the heap that the sweep fills; returns the sweep's limit.
     @discardableResult
     private func collect(_ item: UInt64) -> UInt64 {
         let target = 1 - current
@@ -276,8 +273,8 @@ struct Victims {
             push(target, item)
             return limit
         }
-        // The sample misjudged. The highest of some leaves makes room, or the item itself; what is not there has to rank
-        // above the limit.
+        // The sample misled: the heap is full. The item replaces the highest of some leaves, or is left out; the limit
+        // falls below everything that is not in the heap.
         let leaf = highestLeaf(target), highest = self.item(target, leaf).u64(0)
         if highest > item { rise(target, from: leaf, item) }
         limit = min(limit, max(1, Item.rank(max(highest, item))) - 1)
@@ -285,8 +282,8 @@ struct Victims {
         return limit
     }
 
-    /// The place of the highest of a few items that have none below them, which are others each time. (So many that what
-    /// leaves is one of the highest, and a set does not wait.)
+    /// Returns the position of the highest of a few leaves, different ones each time. (Enough for the removed item to
+    /// be one of the highest, and few enough that a set does not wait.)
     private func highestLeaf(_ which: Int) -> Int {
         let count = count(which), first = count / 2 + 1, leaves = count - count / 2
         var best = first, highest: UInt64 = 0
@@ -303,21 +300,22 @@ struct Victims {
         setCount(1 - current, 0)
         header[Field.sweepAt] = 0
         header[Field.sweepState] = ShardHeader.SweepState.sweeping
-        // No higher than the newest stamp: what is inserted or used from here on ranks above the limit.
+        // At most the newest stamp: entries that are inserted or used from here on rank above the limit.
         let newest = header[Field.stamp]
         header[Field.sweepLimit] = min(newest, sampleRanks(shape))
     }
 
     private static let sampled = 512
 
-    /// The rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the table.
+    /// Estimates the rank below which the heap in use and about `aim` more entries lie, from 512 slots spread over the
+    /// table.
     private func sampleRanks(_ shape: TableShape) -> UInt64 {
         let end = shape.positions.upperBound
         return withUnsafeTemporaryAllocation(of: UInt64.self, capacity: Victims.sampled) { ranks in
             var found = 0, seen = 0
             let step = max(1, end / (Victims.sampled / Table.bucketSlots))
             let sample = stride(from: Int(header[Field.stamp] % UInt64(step)), to: end, by: step)
-            // All at once: one wait after the other would be a set's longest.
+            // Prefetches all at once: one wait after the other would be a set's longest.
             for position in sample { shim_prefetch(table.inlinedBucket(position)) }
             for position in sample {
                 if found > Victims.sampled - Table.bucketSlots { break }
@@ -335,7 +333,7 @@ struct Victims {
             let aim = Victims.aim(buckets: shape.buckets) + count(current)
             let expected = max(1, found * aim / max(1, end * 4 * found / max(1, seen)))
             if expected >= found { return all }
-            // The lowest `expected` and one, sorted in front: most of the others are above them all.
+            // The lowest `expected` and one more, sorted in front: most of the others are above them all.
             for i in 1..<found {
                 let value = ranks[i]
                 if i > expected, value >= ranks[expected] { continue }

@@ -2,8 +2,8 @@
 import CShalePlatform
 import Synchronization
 
-/// Value buffers that calls borrow, so that reads do not allocate in the steady state. Nobody waits for the
-/// lock: in a forked child, it may have been another thread's, and stays locked.
+/// Value buffers that calls borrow, so that reads do not allocate in the steady state. No call waits for the lock: in a
+/// forked child it may belong to a thread that exists only in the parent, and stays locked.
 final class BufferPool: Sendable {
     private struct Free: @unchecked Sendable {
         var buffers: [ValueBuffer] = []

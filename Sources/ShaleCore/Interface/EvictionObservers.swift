@@ -2,7 +2,7 @@
 import CShalePlatform
 import Synchronization
 
-/// Those who want to know what a store evicts.
+/// The observers of a store's evictions.
 final class EvictionObservers: Sendable {
     typealias Observer = @Sendable (_ key: [UInt8]) -> Void
 
@@ -10,7 +10,7 @@ final class EvictionObservers: Sendable {
     private let next = Atomic(0)
     private let pending = Mutex<[[UInt8]]>([])
     private let hasPending = Atomic(false)
-    /// So that a store that nobody observes takes no lock.
+    /// So that a store without observers takes no lock.
     private let count = Atomic(0)
 
     func add(_ observer: @escaping Observer) -> Int {
@@ -27,13 +27,13 @@ final class EvictionObservers: Sendable {
 
     var isEmpty: Bool { count.load(ordering: .relaxed) == 0 }
 
-    /// Under a shard's lock: takes note.
+    /// Records an evicted key, under a shard's lock.
     func note(_ key: UnsafeRawBufferPointer) {
         pending.withLock { $0.append(Array(key)) }
         hasPending.store(true, ordering: .relaxed)
     }
 
-    /// After it: tells.
+    /// Calls the observers, after the lock.
     func tell() {
         guard hasPending.load(ordering: .relaxed) else { return }
         let keys = pending.withLock { pending in
@@ -48,7 +48,7 @@ final class EvictionObservers: Sendable {
 }
 
 extension EvictionObservers {
-    /// For the engine, which tells of what leaves. It lives as long as this object.
+    /// The engine's listener, valid while this object lives.
     var listener: EvictionListener {
         EvictionListener(
             isListening: { !Unmanaged<EvictionObservers>.fromOpaque($0).takeUnretainedValue().isEmpty },

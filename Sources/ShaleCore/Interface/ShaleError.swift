@@ -1,6 +1,6 @@
 #if !hasFeature(Embedded)
-/// An error with its code, the sentence that names the file and the cause, and
-/// the system's errno where a system call failed (0 otherwise).
+/// An error: its code, a message that names the file and the cause, and the errno of a failed system call (0
+/// otherwise).
 public struct ShaleError: Error, Sendable, CustomStringConvertible {
     public enum Code: Int32, Sendable {
         /// An argument is out of range.
@@ -15,14 +15,15 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         case notAStore = -6
         /// The store has the format of another version.
         case otherVersion = -7
-        /// Open elsewhere in a way that rules the call out; or the time for which a lock is waited for is over; or the
-        /// directory was removed or replaced since the store was opened.
+        /// Open elsewhere in a way that rules the call out; or the wait for a lock timed out; or the directory was
+        /// removed or replaced since the store was opened.
         case busy = -8
         /// The file system cannot share mappings.
         case unsuitableFileSystem = -9
         /// The files are another user's, or the store is open read-only.
         case permission = -10
-        /// The store was closed before the call. (Of the Swift interface: in C, such a call is the caller's fault.)
+        /// The store was closed before the call. (Only in the Swift interface: in C, such a call is a programming
+        /// error.)
         case closed = -100
     }
 
@@ -38,7 +39,7 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
         self.errno = errno
     }
 
-    /// Takes the sentence from the thread's error slot, where the engine has just left it.
+    /// Takes the message from the thread's error slot, where the engine has just left it.
     init(_ failure: Failure, in directory: String?) {
         code = Code(rawValue: failure.status.rawValue) ?? .inputOutput
         message = inSwift(Message.last, in: directory)
@@ -46,8 +47,8 @@ public struct ShaleError: Error, Sendable, CustomStringConvertible {
     }
 }
 
-/// What the engine says to those who write C, by what it is called in Swift. It comes last in a sentence, so nothing in a path is
-/// taken for it.
+/// The engine's advice to C callers, and what replaces it in Swift. It ends a message, so that no part of a path is
+/// mistaken for it.
 private let advice: [(inC: String, inSwift: String)] = [
     (
         "or max_entries; close its other users first, or pass 0",
@@ -82,20 +83,20 @@ private let advice: [(inC: String, inSwift: String)] = [
     ("use NULL for a cache in memory", "use nil for a store in memory"),
 ]
 
-/// With the directory in front, unless the sentence names it.
+/// Returns the message in Swift's terms, with the directory in front unless the message names it.
 private func inSwift(_ sentence: String, in directory: String?) -> String {
     var sentence = sentence
     if let advice = advice.first(where: { sentence.hasSuffix($0.inC) }) {
         sentence = sentence.dropLast(advice.inC.count) + advice.inSwift
     }
     guard let directory, !directory.isEmpty else { return sentence }
-    // A substring's search without Foundation.
+    // Searches for a subsequence without Foundation.
     let bytes = Array(sentence.utf8), name = Array(directory.utf8)
     let isNamed = bytes.indices.contains { bytes[$0...].starts(with: name) }
     return isNamed ? sentence : "\(directory): \(sentence)"
 }
 
-/// Runs a call of the engine with its failure turned into a `ShaleError`.
+/// Runs a call of the engine and turns its failure into a `ShaleError`.
 @inline(__always)
 func throwing<R>(in directory: String?, _ body: () throws(Failure) -> R) throws(ShaleError) -> R {
     do throws(Failure) { return try body() } catch { throw ShaleError(error, in: directory) }

@@ -9,61 +9,62 @@ import CShalePlatform
 /// let bytes = try store.value(for: "key")
 /// ```
 ///
-/// Every method may be called from any thread. A completed `set` survives
-/// `kill -9`; a power cut may take what was written after the last `sync()` or
-/// orderly close, and what a full store has moved or evicted since: see `sync()`.
-/// A store may drop any entry to make room: keep the truth elsewhere. The
-/// store closes when its last reference goes, or by `close()`.
+/// Any thread may call every method. A completed `set` survives `kill -9`; a power failure may take what was written
+/// after the last `sync()` or orderly close, and what a full store has moved or evicted since: see `sync()`. A store
+/// may evict any entry to make room: keep the original data elsewhere. The store closes when its last reference is
+/// released, or by `close()`.
 public final class Store: Sendable {
-    /// Where the store is; nil: in memory.
+    /// The store's directory; nil: in memory.
     public let directory: String?
     let engine: Engine
     private let clock: ClockBox?
     let buffers = BufferPool()
     let evictionObservers = EvictionObservers()
     let waitObservers: WaitObservers
-    private let gate = CallGate()
+    private let calls = InFlightCalls()
 
     /// How a store is opened. Every default is stated here.
     public struct Options: Sendable {
         /// Bytes on disk, all files together, at least 1 MiB. Nil: 1 GiB for a new store, unchanged for an existing
         /// one.
         public var capacity: Int?
-        /// Of a new store: the capacity up to which address space is reserved for it in each process that opens it, so
-        /// that it can grow with its index. Beyond that the index is made anew. Nil, or more: four times its capacity.
+        /// For a new store: the capacity up to which each process that opens it reserves address space, so that it can
+        /// grow with its index. Growing beyond that rebuilds the index. Nil, or more than that: four times its
+        /// capacity.
         public var reserveCapacity: Int?
         /// Nil: as many as fit.
         public var maxEntries: Int?
-        /// Default age of an entry. Nil: what was set at creation, or for ever.
+        /// Default age of an entry. Nil: the one set at creation, or for ever.
         public var maxAge: Lifetime?
-        /// How long an entry is kept past its age. Nil: what was set at creation, or not at all.
+        /// How long an entry is kept past its age. Nil: as set at creation, or not at all.
         public var stale: Lifetime?
         /// Nil: chosen from the capacity; one up to 128 MiB or 65,536 entries.
         public var shards: Int?
         /// Bytes, a power of two from 128 KiB to 16 MiB. Nil: chosen from the capacity.
         public var segmentSize: Int?
-        /// Of new files.
+        /// Permission bits of new files.
         public var permissions: UInt32 = 0o600
         public var compression: Compression = .dictionary
-        /// Which entries leave first where there is no room. Chosen when the store is made; another one than the store
-        /// has is an error. Nil: least recently used for a new store, unchanged for an existing one.
+        /// Which entries a full store evicts first. Chosen when the store is created; opening it with another one is an
+        /// error. Nil: least recently used for a new store, unchanged for an existing one.
         public var eviction: Eviction?
         public var isReadOnly = false
         /// Fail instead of creating.
         public var mustExist = false
         /// Whether the last close makes everything durable.
         public var syncsAtClose = true
-        /// How long a call waits for a lock that another process or thread holds, at least a millisecond; then it is an
-        /// error of the code `busy`, which names the process, and has changed nothing. That is a process that was stopped
-        /// in the middle of a call (SIGSTOP, a debugger, a frozen cgroup): a lock is held for less than a millisecond as a
-        /// rule. Calls that work on the whole store may have done part of it; call them again. Opening waits as long for
-        /// another that opens or closes. Nil: without end.
-        public var lockTimeout: Duration?
-        /// Called once a call has waited for a lock for a second, in its thread, with a sentence that names the process
-        /// that holds it; at most once a minute for each process. It must not use the store. Nil: the sentence is written
-        /// to standard error, unless somebody reads the events of a `Cache` in the store.
+        /// How long a call waits for a lock that another process or thread holds, at least a millisecond. Then it
+        /// throws an error with the code `busy`, which names the process, and has changed nothing. A lock is normally
+        /// held for less than a millisecond, so the holder was probably stopped in the middle of a call (SIGSTOP, a
+        /// debugger, a frozen cgroup). Calls that work on the whole store may have done part of it; call them again.
+        /// Opening waits as long for another process that opens or closes. Nil: without limit.
+        public var lockTimeout: Duration? = .seconds(10)
+        /// Called once a call has waited for a lock for a second, on its thread, with a sentence that names the process
+        /// that holds it; at most once a minute for each process. Must not use the store. Nil: the sentence is written
+        /// to standard error, unless events of a `Cache` in the store are being read.
         public var onWait: (@Sendable (_ sentence: String) -> Void)?
-        /// Milliseconds since 1970. Nil: the system's wall clock. Judges every entry that this store meets.
+        /// Milliseconds since 1970. Nil: the system's wall clock. Decides the freshness of every entry that this store
+        /// reads.
         public var now: (@Sendable () -> Int64)?
 
         public init(capacity: Int? = nil, maxEntries: Int? = nil, maxAge: Lifetime? = nil, stale: Lifetime? = nil) {
@@ -138,7 +139,7 @@ public final class Store: Sendable {
         engine.ref.pointee.evictionListener = evictionObservers.listener
     }
 
-    /// Opens the store in a directory with the limits that it has. Where there is none, makes one with those of the options.
+    /// Opens the store in a directory with the limits that it has, or creates one with those of the options.
     package static func withOwnLimits(at directory: String, options: Options) throws(ShaleError) -> Store {
         var existing = options
         existing.capacity = nil
@@ -150,24 +151,24 @@ public final class Store: Sendable {
         }
     }
 
-    /// The time by which this store judges ages, in milliseconds since 1970.
+    /// The time by which this store evaluates ages, in milliseconds since 1970.
     public var now: Int64 { Age.publicPoint(Age.point(clock?.now() ?? shim_now_ms())) }
 
     deinit { try? close() }
 
-    /// Closes the store: calls that are under way end first, and later ones are errors of the code `closed`. The last process
-    /// to close syncs. Not to be called from the store's clock.
+    /// Closes the store: calls under way end first, and later ones throw the code `closed`. The last process to close
+    /// syncs. Must not be called from the store's clock.
     public func close() throws(ShaleError) {
-        guard gate.close() else { return }
+        guard calls.close() else { return }
         buffers.free()
         try throwing(in: directory) { () throws(Failure) in try engine.close() }
     }
 
-    /// Every call of the engine, which is there until it has returned.
+    /// Runs a call of the engine, which cannot be closed until it has returned.
     @inline(__always)
     func call<R>(_ body: () throws(Failure) -> R) throws(ShaleError) -> R {
-        guard gate.enter() else { throw closed() }
-        defer { gate.leave() }
+        guard calls.enter() else { throw closed() }
+        defer { calls.leave() }
         return try throwing(in: directory, body)
     }
 

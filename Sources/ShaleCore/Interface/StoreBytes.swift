@@ -1,5 +1,5 @@
 #if !hasFeature(Embedded)
-/// What can be a key, a value, a tag: bytes that are borrowed for a call.
+/// A key, a value or a tag: bytes that are borrowed for a call.
 public protocol StoreBytes {
     func withStoreBytes<R, E: Error>(_ body: (UnsafeRawBufferPointer) throws(E) -> R) throws(E) -> R
 }

@@ -1,10 +1,10 @@
 #if !hasFeature(Embedded)
 extension Store {
-    /// What is known of an entry beside its value.
+    /// An entry without its value.
     public struct Entry: Sendable {
         /// Bytes of the value.
         public let size: Int
-        /// The caller's own bytes that were stored beside the value.
+        /// The caller's own bytes, stored beside the value.
         public let meta: [UInt8]
         /// Milliseconds since 1970.
         public let createdAt: Int64
@@ -29,14 +29,14 @@ extension Store {
         }
     }
 
-    /// The value's bytes, or nil where there is none or it has expired.
+    /// Returns the value's bytes, or nil if there is none or it has expired.
     @inlinable
     public func value(for key: some StoreBytes, includingStale: Bool = false) throws(ShaleError) -> [UInt8]? {
         try withValue(for: key, includingStale: includingStale) { _, bytes in Array(bytes) }
     }
 
-    /// Lends the value's bytes to `body` without another copy. They are valid within it only.
-    /// `peeking` leaves recency and counters alone.
+    /// Lends the value's bytes to `body` without another copy. They are valid only within it. `peeking` changes neither
+    /// recency nor counters.
     @inlinable
     public func withValue<R>(
         for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = false,
@@ -49,7 +49,7 @@ extension Store {
         return result
     }
 
-    /// The callers' generic code is theirs to specialise; this is what they share. Calls `body` if there is an entry.
+    /// The part that all specialisations of callers share. Calls `body` if there is an entry.
     @usableFromInline
     func read(
         _ key: UnsafeRawBufferPointer, includingStale: Bool, peeking: Bool,
@@ -67,15 +67,15 @@ extension Store {
         body(Entry(found, meta: Array(whole[found.size...])), UnsafeRawBufferPointer(rebasing: whole[..<found.size]))
     }
 
-    /// The value's bytes as a span, where the caller prefers one.
+    /// Lends the value's bytes as a span.
     public func withSpan<R>(for key: some StoreBytes, includingStale: Bool = false, _ body: (RawSpan) -> R)
         throws(ShaleError) -> R?
     {
         try withValue(for: key, includingStale: includingStale) { _, bytes in body(bytes.bytes) }
     }
 
-    /// All but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the most
-    /// recently used.
+    /// Returns all but the value. Without `peeking` it is a read like any other: it counts, and makes the entry the
+    /// most recently used.
     @inlinable
     public func entry(for key: some StoreBytes, includingStale: Bool = false, peeking: Bool = true) throws(ShaleError)
         -> Entry?
@@ -98,7 +98,7 @@ extension Store {
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
 
-    /// The version of a fresh entry, by a read that counts as a use.
+    /// Returns the version of a fresh entry, by a read that counts as a use.
     @usableFromInline
     package func readVersion(of key: [UInt8]) throws(ShaleError) -> UInt64? {
         var buffer = buffers.take()
@@ -110,7 +110,7 @@ extension Store {
         return status == .ok ? found.version : nil
     }
 
-    /// Why there is none, without counting as a read; nil: there is one.
+    /// Returns why there is no entry, without counting as a read; nil if there is one.
     package func miss(for key: [UInt8], includingStale: Bool) throws(ShaleError) -> Miss? {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
@@ -123,9 +123,10 @@ extension Store {
         return status == .miss ? found.miss : nil
     }
 
-    /// Walks all entries, in no promised order, until `body` returns false. A key that is there throughout comes exactly
-    /// once, also where its value is replaced meanwhile; no key comes twice; one that is set or leaves meanwhile comes or
-    /// not. Where a writer replaces the index that a read-only store uses, an error ends the walk.
+    /// Walks all entries, in no promised order, until `body` returns false. A key that exists throughout comes exactly
+    /// once, even if its value is replaced meanwhile; no key comes twice; a key that is set, removed or evicted
+    /// meanwhile may or may not come. If a writer replaces the index that a read-only store uses, an error ends the
+    /// walk.
     public func forEach(
         includingStale: Bool = false,
         _ body: (_ key: UnsafeRawBufferPointer, Entry, _ value: UnsafeRawBufferPointer) -> Bool

@@ -1,6 +1,6 @@
 #if !hasFeature(Embedded)
 extension Store {
-    /// Stores a value and returns its version, or nil where the condition did not hold.
+    /// Stores a value and returns its version, or nil if the condition did not hold.
     @inlinable
     @discardableResult
     public func set(
@@ -44,7 +44,7 @@ extension Store {
         return status == .ok ? version : nil
     }
 
-    /// Whether there was an entry to remove. With a version, an entry that has another one stays.
+    /// Removes an entry. Returns whether there was one. With a version, an entry that has another one stays.
     @discardableResult
     public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
         // The engine takes 0 for any version; no entry has it.
@@ -55,8 +55,8 @@ extension Store {
         } == .ok
     }
 
-    /// Gives an entry, fresh or stale, a new age from now. False where there is none. With a version, an entry that has
-    /// another one keeps its age.
+    /// Gives an entry, fresh or stale, a new age from now. Returns false if there is none. With a version, an entry
+    /// that has another one keeps its age.
     @discardableResult
     public func touch(_ key: some StoreBytes, version: UInt64? = nil, maxAge: Lifetime? = nil) throws(ShaleError)
         -> Bool
@@ -70,9 +70,9 @@ extension Store {
         } == .ok
     }
 
-    /// The same, if nothing has happened to the key, or to the entry's tags, since the fence.
+    /// The same, if neither the key nor the entry's tags have changed since the fence.
     package func touch(_ key: some StoreBytes, if fence: Condition, maxAge: Lifetime) throws(ShaleError) -> Bool {
-        guard case .ifUntouched(let token) = fence else { return try touch(key, maxAge: maxAge) }
+        guard case .ifUnchanged(let token) = fence else { return try touch(key, maxAge: maxAge) }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
@@ -81,8 +81,8 @@ extension Store {
         } == .ok
     }
 
-    /// Makes an entry stale, as if its age were over: it is kept for its stale period from now, but no longer than it would
-    /// have been; without one, it is removed. Whether there was an entry.
+    /// Makes an entry stale, as if its age were over: it is kept for its stale period from now, but no longer than it
+    /// would have been; without one, it is removed. Returns whether there was an entry.
     @discardableResult
     public func expire(_ key: some StoreBytes) throws(ShaleError) -> Bool {
         defer { evictionObservers.tell() }
@@ -91,7 +91,7 @@ extension Store {
         } == .ok
     }
 
-    /// Adds to an 8-byte little-endian integer, from `initial` where there is none. Returns the sum.
+    /// Adds to an 8-byte little-endian integer, from `initial` if there is none. Returns the sum.
     @discardableResult
     public func increment(_ key: some StoreBytes, by delta: Int64 = 1, initial: Int64 = 0) throws(ShaleError) -> Int64 {
         defer { evictionObservers.tell() }
@@ -100,11 +100,11 @@ extension Store {
         }
     }
 
-    /// Removes every entry that carries the tag and was set before the call. Costs the number of shards.
+    /// Removes every entry that carries the tag and was set before the call. The cost grows with the number of shards.
     public func invalidate(tag: String) throws(ShaleError) { try invalidate(tag, expires: false) }
 
-    /// Makes every entry stale that carries the tag and was set before the call, as ``expire(_:)`` does. Costs the number of
-    /// shards.
+    /// Makes every entry stale that carries the tag and was set before the call, as ``expire(_:)`` does. The cost grows
+    /// with the number of shards.
     public func expire(tag: String) throws(ShaleError) { try invalidate(tag, expires: true) }
 
     private func invalidate(_ tag: String, expires: Bool) throws(ShaleError) {

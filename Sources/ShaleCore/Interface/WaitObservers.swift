@@ -2,9 +2,9 @@
 import CShalePlatform
 import Synchronization
 
-/// Those who want to know that a call of a store waits for a lock that another process holds.
+/// The observers of calls of a store that wait for a lock which another process holds.
 final class WaitObservers: Sendable {
-    /// Whether it has taken notice.
+    /// Returns whether it has taken notice.
     typealias Observer = @Sendable (_ sentence: String) -> Bool
 
     private let first: (@Sendable (_ sentence: String) -> Void)?
@@ -21,7 +21,7 @@ final class WaitObservers: Sendable {
 
     func remove(_ id: Int) { _ = others.withLock { $0.removeValue(forKey: id) } }
 
-    /// In the waiting thread. What nobody else hears goes to standard error.
+    /// Runs on the waiting thread. A sentence that no observer takes goes to standard error.
     private func tell(_ sentence: String) {
         var isHeard = first != nil
         first?(sentence)
@@ -30,7 +30,7 @@ final class WaitObservers: Sendable {
         _ = Array("shale: \(sentence)\n".utf8).withUnsafeBytes { write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
-    /// For the engine, whose handle lives no longer than this object.
+    /// Becomes the engine's listener. The handle must live no longer than this object.
     func listen(to waits: inout WaitOptions) {
         waits.listener = {
             Unmanaged<WaitObservers>.fromOpaque($0.unsafelyUnwrapped).takeUnretainedValue().tell(String(cString: $1))

@@ -1,12 +1,12 @@
 import CShalePlatform
 
-/// What is written to the log: records at its head, and segments that begin and end.
+/// Writes to the log: records at its head, and the begin and end of segments.
 extension Log {
-    /// Ends the head and begins a segment. `isNewTail`: the log starts here; `finishClear` frees all before it.
+    /// Ends the head and begins a segment. `isNewTail`: the log starts there, and `finishClear` frees everything older.
     func roll(isNewTail: Bool = false, overdraws: Bool = false) throws(Failure) {
         try provideFree(overdraws: overdraws)
         let frame = queued(-header[Field.freeCount]), previous = headNumber, newNumber = nextNumber
-        // (Also where this is taken back: no two frames ever have the same number.)
+        // (Not rolled back: no two frames ever have the same number.)
         header[Field.lastNumber] = newNumber
         header.begin()
         if count > 0, headOffset <= segmentSize - RecordHeader.size {
@@ -17,7 +17,7 @@ extension Log {
         if !startsLog { header[Field.usualGap] += (max(0, headRoom) - header[Field.usualGap]) / 8 }
         let newTail = isNewTail || startsLog ? LogPosition(number: newNumber, offset: SegmentHeader.size) : tail
         change(frame: frame, to: .inLog, isNewHead: true)
-        // Readers that still hold the frame's old records see the number change before the bytes do.
+        // Readers that still hold the frame's old records see the number change before the bytes.
         numberWord(frame).release(0, newNumber)
         shim_fence_release()
         SegmentHeader(
@@ -25,7 +25,6 @@ extension Log {
             lsn: engine.pointee.head[IndexHead.lsn]
         )
         .write(to: engine.pointee.data + offset(ofFrame: frame), secret: secret)
-        // The first of the free frames becomes the head.
         setQueued(count, frame)
         header[Field.freeCount] -= 1
         count += 1
@@ -41,7 +40,7 @@ extension Log {
         header.commit(words.address(LogWords.Field.headNumber), newNumber)
     }
 
-    /// The tail's segment leaves the log; its bytes stay readable until the frame is used again.
+    /// Takes the tail's segment out of the log; its bytes stay readable until the frame is reused.
     func releaseTail() {
         let left = count - 1
         header.begin()
@@ -54,7 +53,7 @@ extension Log {
         header.commit(words.address(LogWords.Field.count), UInt64(left))
     }
 
-    /// Appends at the head, where the caller has made room. Returns the location.
+    /// Appends at the head, which must have room. Returns the location.
     @discardableResult
     func append(_ draft: inout Draft, lsn: UInt64) -> UInt32 {
         draft.record.lsn = lsn

@@ -1,20 +1,20 @@
-/// The space of a shard's table in `shale.index`: its chunks, between those of the other shards. Bytes are counted as
-/// if the chunks followed each other.
+/// The space of a shard's table in `shale.index`: its chunks, which alternate with those of the other shards. Bytes are
+/// counted as if the chunks were contiguous.
 struct Chunks {
     let engine: EngineRef
     let shard: Int
 
     private var geometry: Geometry { engine.pointee.geometry }
 
-    /// What lies there is unused. (Of the pages that the heaps share, they take the first half at most.)
+    /// Allocates space, which must be unused. (Of all chunks' heap pages, the heaps fill at most the first half.)
     func allocate(from: Int, to: Int) throws(Failure) {
-        let holes = Holes(engine: engine)
+        let guarded = PageCacheGuard(engine: engine)
         try geometry.forEachPiece(shard, from: from, to: to) { offset, count throws(Failure) in
-            holes.forget(inIndex: true, offset, count)
+            guarded.releasePages(inIndex: true, offset, count)
             try engine.pointee.files.allocateIndex(offset, count)
-            holes.touchEnds(inIndex: true, offset, count)
+            guarded.touchEnds(inIndex: true, offset, count)
         }
-        if from < to { holes.partChunk(of: shard, behind: to) }
+        if from < to { guarded.separateChunk(of: shard, behind: to) }
     }
 
     func release(from: Int, to: Int) -> Bool {
@@ -24,7 +24,7 @@ struct Chunks {
         }
         var at = from
         while at < to {
-            Holes(engine: engine).partChunk(of: shard, behind: at)
+            PageCacheGuard(engine: engine).separateChunk(of: shard, behind: at)
             at = (at / Table.chunkBytes + 1) * Table.chunkBytes
         }
         return isReleased

@@ -1,19 +1,19 @@
 import CShalePlatform
 
-/// The frames of the data file that a log has, and those that it takes and gives back.
+/// The frames of the data file that a log has, takes and gives back.
 extension Log {
     func firstFrame(_ state: Log.FrameState) -> Int? {
         for frame in 0..<geometry.framesPerShard where self.state(ofFrame: frame) == state { return frame }
         return nil
     }
 
-    /// Sees that a frame is free. Prefers what exists on disk. `overdraws`: one beyond the budget where there is none.
+    /// Ensures that a frame is free; prefers one on disk. `overdraws`: takes one beyond the budget if there is none.
     func provideFree(overdraws: Bool) throws(Failure) {
         if header[Field.diskFullCountdown] > 0 { header[Field.diskFullCountdown] -= 1 }
         if freeFrames > 0 { return }
         let allowed = overdraws || header[Field.allocated] < budgetedFrames
         var cause: Failure?
-        // Also where the disk was full lately: otherwise the call fails for certain.
+        // Even if the disk was full lately: otherwise the call fails for certain.
         if allowed, let frame = firstFrame(.absent) {
             do throws(Failure) {
                 try allocate(frame)
@@ -24,7 +24,7 @@ extension Log {
         if freeFrames == 0 { throw cause ?? filled() }
     }
 
-    /// A frame that holds no segment is free, and goes first.
+    /// Adds a frame that holds no segment to the free ones, as the first of them.
     func addFree(_ frame: Int) {
         header.begin()
         setQueued(-1 - header[Field.freeCount], frame)
@@ -32,22 +32,22 @@ extension Log {
         header.commit(Field.freeCount, by: 1)
     }
 
-    /// A frame that takes space from here on, or takes none any more.
+    /// Changes the state of a frame that begins to take space on disk, or ceases to.
     func changeAllocated(_ frame: Int, to state: Log.FrameState, by step: Int) {
         header.begin()
         change(frame: frame, to: state)
         header.commit(Field.allocated, by: step)
     }
 
-    /// Counted first, so that a kill in between never lets the directory outgrow its capacity.
+    /// Counts the frame first, so that a kill in between never lets the directory exceed its capacity.
     private func allocate(_ frame: Int) throws(Failure) {
-        Holes(engine: engine).forget(number, frame: frame)
+        PageCacheGuard(engine: engine).releasePages(number, frame: frame)
         changeAllocated(frame, to: .preparing, by: 1)
         do throws(Failure) { try takeSpace(frame) } catch {
-            giveUp(frame)
+            freeFrame(frame)
             throw error
         }
-        Holes(engine: engine).touchEnds(number, frame: frame)
+        PageCacheGuard(engine: engine).touchEnds(number, frame: frame)
         addFree(frame)
     }
 
@@ -58,8 +58,9 @@ extension Log {
         }
     }
 
-    /// Frames that others prepare, who are slow, or dead: allocating twice does no harm. One that the disk has no room for
-    /// stays as it is, counted and not free, because its preparer may still be at it; it keeps none of the others back.
+    /// Takes over frames that other callers prepare, which may be slow or dead: allocating twice is harmless. A frame
+    /// for which the disk has no room stays counted and not free, because its preparer may still be working on it; it
+    /// does not keep the others from being taken over.
     func takeOverAll() throws(Failure) {
         guard hasPreparations else { return }
         var cause: Failure?
@@ -73,22 +74,23 @@ extension Log {
         if let cause { throw cause }
     }
 
-    /// Where nobody else is attached: what writers were preparing that are gone.
+    /// Frees the frames that dead writers were preparing. Requires that no other writer is attached.
     func abandonPreparations() {
-        for frame in 0..<geometry.framesPerShard where state(ofFrame: frame) == .preparing { giveUp(frame) }
+        for frame in 0..<geometry.framesPerShard where state(ofFrame: frame) == .preparing { freeFrame(frame) }
     }
 
-    /// What is on disk, neither in the log nor free.
+    /// Whether frames are on disk that are neither in the log nor free.
     var hasPreparations: Bool { header[Field.allocated] - count > freeFrames }
 
-    /// What could be allocated of a frame goes back, or counts as a frame that is not ready yet.
+    /// Gives a frame's space back. If that fails, the frame still counts as being prepared.
     @inline(never)
-    func giveUp(_ frame: Int) {
+    func freeFrame(_ frame: Int) {
         guard engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize) else { return }
         changeAllocated(frame, to: .absent, by: -1)
     }
 
-    /// Allocates until so many frames are free, whatever the budget: while a cache shrinks, the larger one is in force.
+    /// Allocates until so many frames are free, regardless of the budget: while a cache shrinks, the larger one is in
+    /// force.
     func provide(_ frames: Int) throws(Failure) {
         if freeFrames >= frames { return }
         try takeOverAll()
@@ -97,8 +99,8 @@ extension Log {
         }
     }
 
-    /// What was admitted with pinned entries, and the cleaner's reserve beside what is not pinned: a rebuild has given back
-    /// the frames that held nothing. (A disk that was filled meanwhile does not give them again.)
+    /// Allocates the frames with which pinned entries were admitted, and the cleaner's reserve beside unpinned ones: a
+    /// rebuild has given back frames that held nothing. (Fails silently if the disk has filled up meanwhile.)
     func providePinned() {
         let bytes = header[Field.pinnedBytes]
         if bytes == 0 || engine.pointee.isReadOnly { return }
@@ -113,20 +115,20 @@ extension Log {
         {}
     }
 
-    /// Gives free frames back until there are no more than so many frames on disk.
+    /// Gives free frames back until at most so many are on disk.
     func giveBack(downTo most: Int) {
         while header[Field.allocated] > most, releaseFree() {}
     }
 
-    /// Gives the first of the free frames back to the file system.
+    /// Gives the first free frame back to the file system.
     private func releaseFree() -> Bool {
         guard freeFrames > 0, !engine.pointee.isReadOnly else { return false }
         let frame = queued(-header[Field.freeCount])
         numberWord(frame).release(0, 0)
         shim_fence_release()
-        // Whatever becomes of its blocks, no later rebuild finds this segment after newer ones have gone.
+        // Even if its blocks stay, no later rebuild may find this segment after newer ones have left the log.
         SegmentHeader.destroy(at: engine.pointee.data + offset(ofFrame: frame))
-        // Before its blocks go: a kill in between must not leave a hole that passes for a frame.
+        // Before its blocks are freed: a kill in between must not leave a hole that passes for a frame.
         header.begin()
         change(frame: frame, to: .preparing)
         header.commit(Field.freeCount, by: -1)
@@ -136,7 +138,7 @@ extension Log {
             return false
         }
         changeAllocated(frame, to: .absent, by: -1)
-        Holes(engine: engine).touchNeighbours(number, frame: frame)
+        PageCacheGuard(engine: engine).touchNeighbours(number, frame: frame)
         return true
     }
 }

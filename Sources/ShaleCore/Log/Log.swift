@@ -2,14 +2,14 @@ import CShalePlatform
 
 /// The log of a shard: a queue of segments, appended at the head, cleaned at the tail.
 ///
-/// One ring holds the frames: those that are free, the one that was freed first in front, then the log from
-/// the tail to the head. Cleaning moves the border between the two; a roll takes the front and puts it at the end.
-/// So frames are reused, and given back, in the order in which they were freed: the segments that can still
-/// be read are always the newest ones, without a gap, and no record is gone while one that it supersedes is left.
+/// One ring holds the frames: the free ones, in the order in which they were freed, then the log from tail to head.
+/// Cleaning moves the border between the two; a roll moves the first free frame to the end. So frames are reused and
+/// given back in the order in which they were freed: the segments that can still be read are always the newest, without
+/// a gap, and no record disappears before one that it supersedes.
 ///
 /// Invariants
-/// - a frame is in the log exactly while its state is `inLog`, and in front of it while it is `free`;
-/// - a segment's number is stored in the hot array, behind a release fence, before its bytes change;
+/// - a frame is in the log exactly while its state is `inLog`, and before the log in the ring while it is `free`;
+/// - a segment's number is stored in the hot array, followed by a release fence, before its bytes change;
 /// - the head has room for an end record;
 /// - callers leave `reserve` frames to the cleaner, which needs at most two to empty the tail.
 struct Log {
@@ -18,11 +18,11 @@ struct Log {
     enum FrameState: UInt8 { case absent = 0, free, inLog, preparing }
     static let reserve = 2
     static let patience = Sizes.patience
-    /// Bytes of damage that are read at once in search of the next record.
+    /// Bytes of damage to read at once in search of the next record.
     static let mostSkipped = 64 << 10
 
     let engine: EngineRef
-    /// The shard's.
+    /// The shard's number.
     let number: Int
     let header: ShardHeader
 
@@ -69,12 +69,12 @@ struct Log {
         get { words.int(LogWords.Field.first) }
         nonmutating set { words.set(LogWords.Field.first, newValue) }
     }
-    /// Its length in frames.
+    /// Length in frames.
     @inline(__always) var count: Int {
         get { words.int(LogWords.Field.count) }
         nonmutating set { words.set(LogWords.Field.count, newValue) }
     }
-    /// The head goes on to here. Records behind it are none yet.
+    /// Moves the head's end. Bytes behind it are no records yet.
     func releaseHeadOffset(_ end: Int) {
         words.release(LogWords.Field.headOffset, UInt64(truncatingIfNeeded: end))
     }
@@ -83,7 +83,7 @@ struct Log {
 
     @inline(__always) var segmentSize: Int { engine.pointee.geometry.segmentSize }
 
-    /// The hot array: which segment is in a frame now. Readers compare it before and after.
+    /// The hot array: the number of the segment in a frame. Readers compare it before and after they read.
     @inline(__always) func numberWord(_ frame: Int) -> Memory {
         assert(frame >= 0 && frame < geometry.framesPerShard, "a frame of the shard")
         return header.at + (ShardHeader.size &+ frame &* 8)
@@ -99,7 +99,7 @@ struct Log {
     @inline(__always) func offsetInSegment(_ location: UInt32) -> Int {
         (Int(location) &<< 3) & (engine.pointee.geometry.segmentSize &- 1)
     }
-    /// In the data file.
+    /// Offset in the data file.
     @inline(__always) func offset(of location: UInt32) -> Int {
         offset(ofFrame: frame(of: location)) &+ offsetInSegment(location)
     }
@@ -110,16 +110,17 @@ struct Log {
     @inline(__always) func location(frame: Int, offset: Int) -> UInt32 {
         UInt32(truncatingIfNeeded: ((frame &<< engine.pointee.geometry.segmentShift) &+ offset) &>> 3)
     }
-    /// Whether a location lies inside the shard's frames: what comes from a slot may be damaged.
+    /// Whether a location lies inside the shard's frames: a damaged slot may lead elsewhere.
     @inline(__always) func isInside(_ location: UInt32) -> Bool {
         frame(of: location) < engine.pointee.geometry.framesPerShard
             && offsetInSegment(location) <= segmentSize &- RecordHeader.size
     }
-    /// And whether a segment was ever there: a frame without a number may lie beyond the end of the file.
+    /// Whether, in addition, the frame has ever held a segment: one without a number may lie beyond the end of the
+    /// file.
     @inline(__always) func isSound(_ location: UInt32) -> Bool {
         isInside(location) && numberWord(frame(of: location)).u64(0) != 0
     }
-    /// The segment that a location is in; 0 where it leads nowhere.
+    /// Returns the number of the segment that a location is in; 0 if it is outside the shard.
     func segment(of location: UInt32) -> UInt64 { isInside(location) ? numberWord(frame(of: location)).u64(0) : 0 }
     @inline(__always) func recordAddress(of location: UInt32) -> RecordAddress {
         RecordAddress(
@@ -132,7 +133,7 @@ struct Log {
     func setState(ofFrame frame: Int, _ state: Log.FrameState) {
         shim_store8(header.at + geometry.states + frame, state.rawValue)
     }
-    /// A position of the ring, counted from the log's tail: the log goes on from 0, the free frames end at -1.
+    /// A position of the ring relative to the tail: the log begins at 0, the free frames end at -1.
     private func cell(_ i: Int) -> Memory {
         assert(abs(i) <= geometry.framesPerShard, "a place in the queue: free frames are before the first one")
         return header.at + geometry.queue + (first + geometry.framesPerShard + i) % geometry.framesPerShard * 4
@@ -147,34 +148,33 @@ struct Log {
         setState(ofFrame: frame, state)
     }
 
-    /// A rebuild begins here at the earliest from now on. (A power cut may undo that, with all that came after the
-    /// last sync.)
+    /// Makes later rebuilds begin at `tail` or later. (A power failure may undo that, with everything since the last
+    /// sync.)
     func prove(_ tail: LogPosition) throws(Failure) {
         try SyncedPosition.writeTail(engine, shard: number, tail)
         provenTail = max(provenTail, tail.number)
     }
 
-    /// The number of the next segment.
     var nextNumber: UInt64 { max(headNumber, header[Field.lastNumber]) + 1 }
 
-    /// Where the log begins: what is before it is dead.
+    /// Where the log begins: everything before it is dead.
     var tail: LogPosition { LogPosition(number: tailNumber, offset: tailOffset) }
 
-    /// For a rebuild. In three steps, so that a kill in between leaves no tail that is too far on.
+    /// For a rebuild. In three steps, so that a kill in between leaves no tail that is too far ahead.
     func setTail(_ position: LogPosition) {
         tailOffset = SegmentHeader.size
         tailNumber = position.number
         tailOffset = isOffset(position.offset) ? position.offset : SegmentHeader.size
     }
 
-    /// Whether a record, or a segment's end, can be there.
+    /// Whether a record, or a segment's end, can be at an offset.
     func isOffset(_ offset: Int) -> Bool {
         offset >= SegmentHeader.size && offset <= segmentSize && offset & 7 == 0
     }
 
     // MARK: Errors
 
-    /// Nothing is left that may be evicted.
+    /// The error if no entry is left that may be evicted.
     func filled() -> Failure {
         if header[Field.pinnedBytes] > 0 {
             return noSpace("pinned entries fill the cache; unpin or remove some, or raise its capacity")
@@ -194,8 +194,8 @@ struct Log {
         Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)
     }
 
-    /// What a record at an offset may take: it fits behind any segment's header, with an end record behind it,
-    /// or the cleaner could not move it.
+    /// Returns how many bytes a record at an offset may take: it must fit behind any segment's header, with an end
+    /// record behind it, or the cleaner could not move it.
     func room(from offset: Int) -> Int { min(segmentSize - offset, segmentRoom) }
 
     var segmentRoom: Int { segmentSize - SegmentHeader.size - RecordHeader.size }

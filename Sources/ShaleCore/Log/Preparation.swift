@@ -1,25 +1,24 @@
 import CShalePlatform
 
-/// The next frame is allocated before a call needs it, without the lock.
+/// Allocates the next frame before a call needs it, without the lock.
 extension Log {
     /// Whether the head's segment fills so fast that its pages will be full before the kernel writes them back, after
-    /// 30 seconds by default. A huge page is written whole: a set now and then must not cost 2 MiB of writing.
+    /// 30 seconds by default. A huge page is written whole: an occasional set must not cost 2 MiB of writes.
     private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header[Field.begunTime] < 10_000 }
 
-    /// Pages of the file's own cache are as large as the segment allows, where the file system has such.
+    /// Whether page-cache pages are as large as the segment allows, if the file system supports that.
     private var hasHugePages: Bool { !geometry.hasSmallPages && !engine.pointee.files.isMemory }
 
     struct Preparation { let frame: Int, takeovers: Int }
     enum Prepared { case done, full, failed }
 
-    /// Without the lock: allocates a frame that `beginPreparing` has chosen, and populates it where the head fills
-    /// fast.
+    /// Without the lock: allocates a frame that `beginPreparing` has chosen, and populates it if the head fills fast.
     func prepare(_ frame: Int) -> Prepared {
         do throws(Failure) { try engine.pointee.files.allocateData(offset(ofFrame: frame), segmentSize) } catch {
-            // Any other cause is this handle's own; the next roll says what it is.
+            // Any other cause is this handle's own; the next roll reports it.
             return error.isDiskFull ? .full : .failed
         }
-        Holes(engine: engine).touchEnds(number, frame: frame)
+        PageCacheGuard(engine: engine).touchEnds(number, frame: frame)
         if isFast {
             let p = engine.pointee.data + offset(ofFrame: frame)
             if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
@@ -33,7 +32,7 @@ extension Log {
             let frame = firstFrame(.absent)
         {
             header.beginChange()
-            Holes(engine: engine).forget(number, frame: frame)
+            PageCacheGuard(engine: engine).releasePages(number, frame: frame)
             changeAllocated(frame, to: .preparing, by: 1)
             header.endChange()
             return Preparation(frame: frame, takeovers: header[Field.takeovers])
@@ -42,18 +41,18 @@ extension Log {
     }
 
     func endPreparing(_ own: Preparation, _ result: Prepared) {
-        // A frame that was taken over, used and given back may be in preparation again, by somebody else. Where
-        // that cannot be ruled out it stays as it is: whoever needs it takes it over.
+        // A frame that was taken over, used and given back may be in preparation again, by another caller. If that
+        // cannot be ruled out, it stays as it is: the next caller that needs it takes it over.
         header.beginChange()
         defer { header.endChange() }
         guard state(ofFrame: own.frame) == .preparing, header[Field.takeovers] == own.takeovers else {
-            // Given back before it was allocated: nobody counts it.
+            // Given back before it was allocated: no count includes it.
             if result == .done, state(ofFrame: own.frame) == .absent {
                 _ = engine.pointee.files.releaseData(offset(ofFrame: own.frame), segmentSize)
             }
             return
         }
-        if result == .done { addFree(own.frame) } else { giveUp(own.frame) }
+        if result == .done { addFree(own.frame) } else { freeFrame(own.frame) }
         if result == .full { header[Field.diskFullCountdown] = Log.patience }
     }
 }

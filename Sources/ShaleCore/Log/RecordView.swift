@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// A record where a location leads. Its lengths were looked at, so all of it lies in its segment, whatever a damaged
-/// slot says, or a reader without the lock comes by. Whether its checks hold is another question: `isHeadSound`,
-/// `isBodySound`.
+/// A record at a location. Its lengths were checked, so all of it lies in its segment, even if the slot is damaged or a
+/// reader has no lock. Its checks were not: see `isHeadSound` and `isBodySound`.
 struct RecordView {
     let location: UInt32
     let at: Memory
@@ -15,7 +14,7 @@ struct RecordView {
     }
     @inline(__always) var body: Memory { at + header.storedOffset }
 
-    /// What a touch record gives a new age.
+    /// The value to which a touch record gives a new age.
     @inline(__always) var touchTarget: TouchTarget? {
         header.isKind(.touch) && header.storedLength == TouchTarget.size ? TouchTarget(at: body) : nil
     }
@@ -25,8 +24,8 @@ struct RecordView {
     var partKey: PartKey? { header.isKind(.part) && header.keyLength == PartKey.size ? PartKey(at: key) : nil }
 }
 
-/// Where a location leads, and which segment was there when somebody without the lock came by. What is read there
-/// counts if `isUnchanged` afterwards, behind a fence.
+/// A location, and the number of the segment that a reader without the lock found there. Bytes read there count if
+/// `isUnchanged` holds afterwards, behind a fence.
 struct Spot {
     let location: UInt32
     let at: Memory
@@ -36,7 +35,7 @@ struct Spot {
     @inline(__always) var isUnchanged: Bool { numberWord.acquire(0) == address.number }
 }
 
-/// A record that was read without the lock, and where.
+/// A record that was read without the lock, and its spot.
 struct SpottedRecord {
     let spot: Spot
     let header: RecordHeader
@@ -47,7 +46,7 @@ struct SpottedRecord {
 /// A record that was found by its frame and offset, and verified there.
 struct SoundRecord {
     let view: RecordView
-    /// In its segment.
+    /// Offset in its segment.
     let offset: Int
     let kind: RecordHeader.Kind
     let keyHash: UInt64
@@ -56,11 +55,11 @@ struct SoundRecord {
 }
 
 extension Log {
-    /// Nil where no record can be.
+    /// Returns nil if no record can be there.
     @inline(__always)
     func record(_ location: UInt32) -> RecordView? { spot(location).flatMap { record(at: $0) } }
 
-    /// Nil outside of the shard's frames.
+    /// Returns nil outside the shard's frames.
     @inline(__always)
     func spot(_ location: UInt32) -> Spot? {
         guard isInside(location) else { return nil }
@@ -81,7 +80,7 @@ extension Log {
             ? RecordView(location: spot.location, at: spot.at, header: header) : nil
     }
 
-    /// For whoever walks a segment: the record at an offset. Nil where its head is not sound.
+    /// For walks over a segment: returns the record at an offset, or nil if its head is not sound.
     @inline(__always)
     func soundRecord(frame: Int, offset: Int) -> SoundRecord? {
         let start = self.offset(ofFrame: frame) + offset, p = engine.pointee.data + start
@@ -94,13 +93,13 @@ extension Log {
         return SoundRecord(view: view, offset: offset, kind: kind, keyHash: keyHash)
     }
 
-    /// The first one from an offset on.
+    /// Returns the first sound record from an offset on.
     func nextRecord(frame: Int, from offset: Int) -> SoundRecord? {
         nextRecord(frame: frame, from: offset, reading: .max).record
     }
 
-    /// The same, or how far it has come once it has read so many bytes: what looks like a record's head names a key, which
-    /// its check takes in.
+    /// The same, but pauses once it has read so many bytes: bytes that look like a record's head name a key, which its
+    /// check covers.
     @inline(never)
     func nextRecord(frame: Int, from first: Int, reading most: Int) -> Search {
         var offset = first, read = 0
@@ -117,14 +116,14 @@ extension Log {
 
     struct Search {
         let record: SoundRecord?
-        /// Where it begins, or where the search goes on; the segment's end where none can begin any more.
+        /// The record's offset, or where the search continues; the segment's end if no record can begin any more.
         let end: Int
-        /// Bytes of what was none.
+        /// Bytes read that were no record.
         let read: Int
     }
 
-    /// The record that holds the value: this one, or the one that a touch record points to. Nil where that one has
-    /// gone.
+    /// Returns the record that holds the value: this one, or the target of a touch record. Nil if the target has left
+    /// the log.
     @inline(__always)
     func value(of record: RecordView) -> RecordView? { record.header.isKind(.touch) ? target(of: record) : record }
 
@@ -137,7 +136,7 @@ extension Log {
         return value
     }
 
-    /// Out of line: for all but the hit path.
+    /// Out of line: for everything but the hit path.
     @inline(never)
     func isHeadSound(_ record: RecordView) -> Bool {
         record.header.verifiesHead(at: record.at, address: recordAddress(of: record.location), secret: secret)
@@ -151,7 +150,7 @@ extension Log {
             ^ mix == header.bodyCheck
     }
 
-    /// The record's length, and that of the value behind a touch record; nil where one of their checks fails.
+    /// Returns the record's length plus that of a touch record's target; nil if one of their checks fails.
     @inline(never)
     func soundBytes(_ location: UInt32) -> Int? {
         func isWhole(_ record: RecordView) -> Bool {

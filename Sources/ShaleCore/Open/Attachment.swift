@@ -1,19 +1,19 @@
 import CShalePlatform
 
-/// A cache on its way to being open: its data file is mapped, its index is not yet.
+/// A cache that is being opened: its data file is mapped, its index is not yet.
 ///
-/// The sole writer re-initialises the locks in the index (a lock's bytes in a file are never believed),
-/// decides whether the index can be trusted, and may change the capacity.
+/// The sole writer re-initialises the locks in the index (the bytes of a lock in a file are never trusted), decides
+/// whether the index can be trusted, and may change the capacity.
 struct Attachment {
     let configuration: Configuration
     let block: Superblock
     let geometry: Geometry
     let data: Memory
-    /// No other writer is attached, nor can one be before the setup lock is released.
+    /// No other writer is attached, and none can be before the setup lock is released.
     let isSoleWriter: Bool
     let isNew: Bool
 
-    /// The handle, once `prepare` has made its index ready. Where that fails, the index is unmapped.
+    /// Returns the handle once `prepare` succeeds; else unmaps the index.
     func finish(
         _ files: CacheFiles, index: Memory, _ prepare: (Engine) throws(Failure) -> Void
     ) throws(Failure) -> Engine {
@@ -31,7 +31,7 @@ struct Attachment {
     }
 
     private func makeState(_ files: CacheFiles, _ index: Memory) throws(Failure) -> EngineRef {
-        // The longest value that is stored whole, which no part exceeds, compressed; or an increment's meta and tags.
+        // The longest value stored whole, compressed, which no part exceeds; or an increment's meta and tags.
         let part = Int(shim_lz4_bound(Int32(geometry.longestWhole)))
         let extras = Limits.metaLength + 1 + Limits.tagCount * 8
         guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
@@ -64,13 +64,13 @@ struct Attachment {
 }
 
 extension Engine {
-    /// Before another index takes its place; the data file stays mapped.
+    /// Unmaps the index, so that another can replace it; the data file stays mapped.
     func detachIndex() {
         shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
         freeState()
     }
 
-    /// The handle's memory; mappings and files are the caller's.
+    /// Frees the handle's memory; its mappings and files are the caller's.
     func freeState() {
         ref.pointee.scratch.free()
         ref.pointee.dictionaries.free()

@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension Engine {
-    /// Puts a change in force. `recorded`: what was in force before, and the entry limit still is.
+    /// Applies a new capacity or entry limit. `recorded`: the earlier ones; its entry limit is still in force.
     func finish(_ change: CapacityChange, maxEntries: UInt64, from recorded: Superblock) throws(Failure) {
         let files = ref.pointee.files
         let isLowered = maxEntries != 0 && (recorded.maxEntries == 0 || maxEntries < recorded.maxEntries)
@@ -14,16 +14,16 @@ extension Engine {
         case .grow, .limits, .shrink:
             try applyLimits(budget: max(ref.pointee.geometry.shardBudget, Geometry(recorded).shardBudget))
             if change == .shrink {
-                // On the disk first: a power cut could bring back what was given back.
+                // On disk first: after a power failure, freed pages could reappear.
                 try sync()
                 try files.sync(files.index, CacheFiles.indexName)
             }
-            // Last: a kill on the way leaves the larger capacity in force.
+            // Last: until then the larger capacity is in force.
             try ref.pointee.block.write(files)
         }
     }
 
-    /// Before anything is evicted: whether a smaller capacity or entry limit can hold what is pinned.
+    /// Checks, before any eviction, that the pinned entries fit.
     private func checkPins(_ change: CapacityChange, limit: UInt64) throws(Failure) {
         try rebuildShards()
         let most = Geometry.entriesPerShard(limit, shards: ref.pointee.geometry.shards)
@@ -35,19 +35,19 @@ extension Engine {
             }
         }
         do throws(Failure) { return try check() } catch { if error.status != .full { throw error } }
-        // What is gone, or belongs to nobody, does not count: values first, then their parts.
+        // Dead entries and orphaned parts do not count. Unlink values first, then their parts.
         for _ in 0..<2 {
             try changeEach { shard throws(Failure) in
-                try shard.dropGone()
+                try shard.unlinkDead()
                 return true
             }
         }
         try check()
     }
 
-    /// `budget`: what a shard may take on the disk meanwhile.
+    /// `budget`: bytes that a shard may take on disk meanwhile.
     private func applyLimits(budget: Int) throws(Failure) {
-        // In turns: with a large value its parts go in other shards.
+        // In rounds: evicting a large value clears parts in other shards.
         while try !changeEach({ shard throws(Failure) in try shard.evictToBudget() }) {}
         try changeEach { shard throws(Failure) in
             try shard.applyBudget(from: budget)
@@ -55,7 +55,7 @@ extension Engine {
         }
     }
 
-    /// One shard after the other. Whether all said so.
+    /// Returns whether `body` returned true for all shards.
     @inline(never) @discardableResult
     func changeEach(_ body: (borrowing ShardWriter) throws(Failure) -> Bool) throws(Failure) -> Bool {
         try rebuildShards()

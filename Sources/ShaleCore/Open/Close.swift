@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension Engine {
-    /// Closes the handle, also where it throws.
+    /// Closes the handle, even if it throws.
     public func close() throws(Failure) {
         var failure: Failure?
         if !ref.pointee.files.isMemory, !ref.pointee.isReadOnly {
@@ -13,28 +13,28 @@ extension Engine {
         if let failure { throw failure }
     }
 
-    /// The last to leave makes everything durable and marks both files clean.
+    /// Leaves the cache. The last writer makes everything durable and marks both files clean.
     private func leave() throws(Failure) {
         let files = ref.pointee.files
         guard CacheFiles.isOurs(files.data, files.dataIdentity) else {
-            // Closed or reused by the program: not ours any more.
+            // The program closed or reused the descriptor.
             ref.pointee.files.data = -1
             if !CacheFiles.isOurs(files.index, files.indexIdentity) { ref.pointee.files.index = -1 }
             return
         }
         var fresh: Int32 = -1
         defer { FileLock.releaseAll(fresh) }
-        // 0: the sole writer; -EAGAIN: there are others; another error: nobody knows.
+        // 0: the sole writer; -EAGAIN: there are others; another error: unknown.
         guard let exclusive = lockAsSoleWriter(&fresh) else { return }
         if !ref.pointee.syncsAtClose || exclusive == -SHIM_EAGAIN { return }
-        // In doubt what was written is made durable, and the files are not marked.
+        // If unknown, make all writes durable, but do not mark the files.
         try makeDurable()
         if exclusive != 0 { return }
         try markClean()
     }
 
-    /// A forked child shares its parent's lock description, so whether it is the sole writer is asked of a new one, which becomes the
-    /// handle's. Nil where the path leads to another file.
+    /// Takes the setup lock through a new lock description, which becomes the handle's and tells whether this is the
+    /// sole writer: a forked child shares its parent's. Returns nil if the path leads to another file.
     private func lockAsSoleWriter(_ fresh: inout Int32) -> Int? {
         let files = ref.pointee.files
         let opened = files.open(CacheFiles.dataName, SHIM_O_RDWR)
@@ -54,13 +54,13 @@ extension Engine {
         return FileLock.writers.take(fd)
     }
 
-    /// The same nonce in both files, by which the index is trusted after a reboot.
+    /// Writes the same nonce to both files, by which the index is trusted after a reboot.
     private func markClean() throws(Failure) {
         let files = ref.pointee.files
         for i in 0..<ref.pointee.geometry.shards {
             if Shard(ref, i).header[ShardHeader.Field.state] != ShardHeader.State.quiet { return }
         }
-        // Without its descriptor the index cannot be synced, and must not be believed after a power cut.
+        // Without its descriptor the index cannot be synced, so it must not be trusted after a power failure.
         guard CacheFiles.isOurs(files.index, files.indexIdentity) else { return }
         guard let parts = try IndexParts(files, ref.pointee.geometry) else { return }
         let nonce = max(1, try randomWord(files.path))
@@ -69,7 +69,7 @@ extension Engine {
         try files.sync(files.index, CacheFiles.indexName)
         ref.pointee.data.release(Superblock.cleanMark, nonce)
         try files.syncData()
-        // (Where this does not reach the disk, the files count as a copy of themselves.)
+        // (If this does not reach the disk, the files count as a copy of themselves.)
         ref.pointee.head.release(IndexHead.dataChanged, try files.look(files.data, CacheFiles.dataName).changed)
     }
 }

@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension Log {
-    /// Whether the head's records go to the log's end, and no further.
+    /// Whether the head's records reach exactly to the log's end.
     fileprivate var endsAtHead: Bool {
         if count == 0 { return true }
         let last = segmentSize - RecordHeader.size
@@ -15,11 +15,11 @@ extension Log {
     }
 }
 
-/// A pair of files that was closed in order and then copied: by `cp` or `tar`, into an image, by a CI cache. The index's sum
-/// has shown that it is what the close left; the frames show whether the data file is, too.
+/// Two files that were closed in order and then copied: by `cp` or `tar`, into an image, by a CI cache. The index's sum
+/// has shown that the index is as closed; the frames show whether the data file is.
 extension Engine {
-    /// Whether both files are of the same close. A copy that was made while a writer opened the cache may have the close's
-    /// marks beside what was written later: a segment that is missing, a newer one, or a record behind the log's end.
+    /// Whether both files come from the same close. A copy made while a writer opened the cache may have its marks
+    /// beside later writes: a missing segment, a newer one, or a record beyond the log's end.
     func isWholeCopy() throws(Failure) -> Bool {
         let files = ref.pointee.files
         guard try hasSegmentsOfIndex(),
@@ -39,7 +39,7 @@ extension Engine {
         for frame in 0..<geometry.framesPerShard {
             for i in 0..<geometry.shards {
                 let log = Shard(ref, i).log
-                // (All that the index counts is inside the file.)
+                // (All counted frames are inside the file.)
                 guard try files.readData(log.offset(ofFrame: frame), into: memory, SegmentHeader.size) else {
                     return true
                 }
@@ -54,7 +54,7 @@ extension Engine {
 
     // MARK: Space
 
-    /// All runs of frames that the index counts, or of those that it does not, as far as the file goes.
+    /// Visits all runs of frames that the index counts, or does not count, within the file.
     private func forEachRun(
         counted: Bool, _ body: (_ offset: Int, _ count: Int) throws(Failure) -> Void
     ) throws(Failure) {
@@ -73,7 +73,7 @@ extension Engine {
         if at > from { try body(from, at - from) }
     }
 
-    /// A copy has holes where there were zeros, and blocks where there were holes.
+    /// Allocates and frees blocks: a copy has holes where there were zeros, and blocks where there were holes.
     private func provideData() throws(Failure) {
         let files = ref.pointee.files, geometry = ref.pointee.geometry
         try provideData(0, geometry.dictionaries)
@@ -94,13 +94,13 @@ extension Engine {
         releaseIndex()
     }
 
-    /// What is behind each shard's table.
+    /// Releases blocks behind each shard's table.
     private func releaseIndex() {
         let files = ref.pointee.files, geometry = ref.pointee.geometry
         guard let size = try? files.indexSize() else { return }
         for i in 0..<geometry.shards {
             let end = Shard(ref, i).header[ShardHeader.Field.tablePages] - geometry.region
-            // (Those of several shards lie in turn.)
+            // (Chunks of several shards alternate.)
             let last = max(end, (size - geometry.chunks) / geometry.shards + Table.chunkBytes)
             geometry.forEachPiece(i, from: end, to: last) { offset, count in
                 if offset < size { _ = files.releaseIndex(offset, min(count, size - offset)) }
@@ -108,16 +108,16 @@ extension Engine {
         }
     }
 
-    /// Makes sure that touching this part of the file finds space. A read-only handle cannot allocate any, but reading a
-    /// hole of a tmpfs through a mapping takes a page all the same, and raises a signal if there is none left. Populating
-    /// the hole first turns the signal into an error.
+    /// Ensures that touching this part of the file finds space. A read-only handle cannot allocate, but reading a hole
+    /// of a tmpfs through a mapping takes a page, and raises a signal if none is left: populating it first turns that
+    /// into an error.
     func provideData(_ offset: Int, _ count: Int) throws(Failure) {
         let files = ref.pointee.files
         if !files.isReadOnly { return try files.allocateData(offset, count) }
         try fillHoles(files.data, ref.pointee.data, offset, count, CacheFiles.dataName)
     }
 
-    /// The same of all that the index holds, before any of it is read.
+    /// Does the same for all parts of the index, before any is read.
     func provideIndex() throws(Failure) {
         let files = ref.pointee.files
         try IndexParts(files, ref.pointee.geometry)?.forEach { offset, count throws(Failure) in
@@ -147,8 +147,8 @@ extension Engine {
 
     // MARK: Numbers
 
-    /// The first writer makes a copy its own. It does the same after a reboot, because the whole disk may be a copy. Other
-    /// copies may be in use as well, and no two may give the same number to different bytes.
+    /// Makes a copy the sole writer's own, also after a reboot, because the whole disk may be a copy. Other copies may
+    /// be in use, and no two may give the same number to different bytes.
     func adopt() throws(Failure) {
         let head = ref.pointee.head, lead = try Numbers.lead(ref.pointee.files)
         head.release(IndexHead.lsn, head[IndexHead.lsn] &+ lead)
@@ -156,7 +156,7 @@ extension Engine {
             try Shard(ref, i).unshared { shard throws(Failure) in
                 shard.header.beginChange()
                 shard.header[ShardHeader.Field.lastNumber] = shard.log.nextNumber &- 1 &+ lead
-                shard.forgetChanges()
+                shard.clearFences()
                 shard.header.endChange()
             }
         }

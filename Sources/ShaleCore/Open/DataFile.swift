@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// Finding `shale.data`, and what it says the cache is.
 extension CacheFiles {
-    /// In the cache's directory; the descriptor, or -errno.
+    /// Returns the descriptor, or -errno.
     func open(_ file: StaticString, _ flags: Int, mode: UInt32 = 0) -> Int {
         shim_sys_openat(directory, file.cString, Int32(flags), mode)
     }
@@ -10,15 +9,16 @@ extension CacheFiles {
     func cannotOpen(_ file: StaticString, _ result: Int) -> Failure {
         if result != -SHIM_ELOOP { return Failure.system("open", path, file, result) }
         return Failure.system(
-            "open", path, file, result, status: .permission, advice: "it is a symbolic link, which is never followed")
+            "open", path, file, result, status: .permission,
+            advice: "it is a symbolic link, which a cache does not follow")
     }
 
-    /// A cache that somebody else prepared in a shared place is never used.
+    /// Throws unless the file is the user's own: a cache that another user prepared in a shared place is never used.
     func checkOwner(_ fd: Int32, _ file: StaticString) throws(Failure) -> Identity {
         let s = try look(fd, file)
         var message: Message { Message().adding(path).adding("/").adding(file) }
         if s.mode & 0o170000 != 0o100000 {
-            throw message.adding(" is not a regular file; a cache is never kept there").failure(.permission)
+            throw message.adding(" is not a regular file; remove it, or use another directory").failure(.permission)
         }
         if s.owner != shim_sys_euid(), s.owner != 0 {
             throw message.adding(" belongs to another user; use a directory of your own").failure(.permission)
@@ -29,7 +29,7 @@ extension CacheFiles {
         return Identity(s)
     }
 
-    /// Opens or creates `shale.data` and takes the setup lock on the file that the path leads to.
+    /// Opens or creates the file, and takes the setup lock on the file that the path leads to.
     mutating func openData(_ configuration: Configuration) throws(Failure) {
         for _ in 0..<100 {
             guard let fd = try openOrCreateData(configuration) else { continue }
@@ -46,20 +46,20 @@ extension CacheFiles {
                 return
             }
             if found < 0, found != -SHIM_ENOENT { throw Failure.system("look at", path, CacheFiles.dataName, found) }
-            // Somebody replaced it between the two calls.
+            // Another process replaced it between the two calls.
             _ = shim_sys_close(data)
             data = -1
         }
-        throw Message().adding(path).adding("/shale.data is being replaced again and again; find out by whom")
+        throw Message().adding(path).adding("/shale.data keeps being replaced by another process; stop it and retry")
             .failure(.busy)
     }
 
-    /// Nil where somebody else has created it meanwhile.
+    /// Returns nil if another process has created the file meanwhile.
     private func openOrCreateData(_ configuration: Configuration) throws(Failure) -> Int32? {
         var fd = open(CacheFiles.dataName, isReadOnly ? SHIM_O_RDONLY : SHIM_O_RDWR)
         if fd == -SHIM_ENOENT {
             guard configuration.mayCreate else {
-                throw Failure.system("open", path, CacheFiles.dataName, fd, advice: "there is no cache here yet")
+                throw Failure.system("open", path, CacheFiles.dataName, fd, advice: "no cache exists here")
             }
             try refuseForeignFiles()
             _ = try configuration.newSuperblock(secret: 0, now: 0)
@@ -74,8 +74,8 @@ extension CacheFiles {
         return Int32(fd)
     }
 
-    /// Maps `shale.data` by a descriptor of its own: a mapping keeps its descriptor's locks, also when the descriptor
-    /// is closed, and who closes has to see whether it was the last.
+    /// Maps the file through a descriptor of its own: a mapping keeps its descriptor's locks even after that is closed,
+    /// and `close` has to find out whether it was the last.
     func mapData(_ geometry: Geometry, writable: Bool) throws(Failure) -> Memory {
         let opened = open(CacheFiles.dataName, writable ? SHIM_O_RDWR : SHIM_O_RDONLY)
         if opened < 0 { throw Failure.system("open", path, CacheFiles.dataName, opened) }
@@ -90,7 +90,6 @@ extension CacheFiles {
         return data
     }
 
-    /// What the file says the cache is, or what the new one is to be.
     func readSuperblock(_ configuration: Configuration, isSoleWriter: Bool) throws(Failure) -> (Superblock, isNew: Bool)
     {
         guard let page = shim_calloc(Sizes.superblockPage) else { throw Failure.outOfMemory }
@@ -99,13 +98,13 @@ extension CacheFiles {
         if result < 0 { throw Failure.system("read", path, CacheFiles.dataName, result) }
         var message: Message { Message().adding(path).adding("/shale.data") }
         var isDamaged: Failure {
-            message.adding(": its superblock is damaged; remove the directory to start anew").failure(.format)
+            message.adding(": its superblock is damaged; remove the directory to start empty").failure(.format)
         }
         switch Superblock.read(page) {
         case .sound(let block):
             guard block.isPossible else { throw isDamaged }
             guard Int(try look(data, CacheFiles.dataName).size) >= Geometry(block).dictionaries else {
-                throw message.adding(" was cut short; remove the directory to start anew").failure(.format)
+                throw message.adding(" was truncated; remove the directory to start empty").failure(.format)
             }
             return (block, false)
         case .otherVersion:
@@ -117,7 +116,7 @@ extension CacheFiles {
             guard isSoleWriter else {
                 throw message.adding(" is not complete yet; open it for writing first").failure(.busy)
             }
-            // A creation that was cut off may have left blocks.
+            // An interrupted creation may have left blocks.
             let size = Int(try look(data, CacheFiles.dataName).size)
             if size > 0 { _ = releaseData(0, size) }
             let secret = try randomWord(path)
@@ -125,7 +124,7 @@ extension CacheFiles {
         }
     }
 
-    /// All from an offset on is gone, and reads as zeros; up to `end` it is allocated.
+    /// Makes the file read as zeros from an offset on, and allocates it up to `end`.
     func emptyData(from offset: Int, allocated end: Int) throws(Failure) {
         _ = releaseData(offset, max(0, try dataSize() - offset))
         try allocateData(offset, end - offset)
@@ -138,19 +137,19 @@ extension CacheFiles {
     func createData(_ block: Superblock, _ geometry: Geometry, _ data: Memory) throws(Failure) {
         try allocateData(0, geometry.dictionaries)
         data.zero(geometry.dictionaries)
-        // The name is durable only once the directory is; some file systems cannot sync one. Before the superblock:
-        // where it fails, the file stays empty, and the next to open it tries again.
+        // The name is durable only once the directory is synced; some file systems cannot sync one. Before the
+        // superblock: if it fails, the file stays empty, and the next open tries again.
         let synced = shim_sys_fsync(directory)
         if synced < 0, synced != -SHIM_EINVAL { throw Failure.system("sync the directory", path, "", synced) }
         var block = block
         try block.write(self)
-        // Before anything else is in its page: half a page would be taken for somebody else's file.
+        // Before anything else in its page: half a page would pass for another program's file.
         try syncData()
     }
 }
 
 extension Superblock {
-    /// What passed its check and still cannot be: lengths are checked before use all the same.
+    /// Whether checked values are possible: lengths are verified before use all the same.
     fileprivate var isPossible: Bool {
         capacity >= Limits.capacity && capacity <= Limits.mostCapacity
             && shards >= 1 && shards <= Limits.shards

@@ -1,13 +1,11 @@
 import CShalePlatform
 
-/// The directory of a cache, and the system that it is on.
 extension CacheFiles {
-    private static let otherDirectory: StaticString = "choose a path that is, or can become, a directory of yours"
+    private static let otherDirectory: StaticString = "choose a path where you can create a directory"
 
     mutating func openDirectory(_ configuration: Configuration) throws(Failure) {
         var opened = shim_sys_open_directory(path)
         if opened == -SHIM_ENOENT, configuration.mayCreate {
-            // Nothing is created for options that no cache can have.
             _ = try configuration.newSuperblock(secret: 0, now: 0)
             let made = CacheFiles.makeDirectories(path.unsafelyUnwrapped)
             opened = shim_sys_open_directory(path)
@@ -38,7 +36,7 @@ extension CacheFiles {
         }
     }
 
-    /// Of what statfs answers.
+    /// `type`: as from statfs.
     private static func isRemote(_ type: UInt64) -> Bool {
         switch type {
         case 0x6969: true // NFS
@@ -55,7 +53,7 @@ extension CacheFiles {
         }
     }
 
-    /// Missing parents too. Returns what went wrong first; whether it matters shows when the directory is opened.
+    /// Creates missing parents too. Returns the first error; opening the directory shows whether it matters.
     private static func makeDirectories(_ path: UnsafeMutablePointer<CChar>) -> Int {
         var i = 1
         var failed = 0
@@ -86,8 +84,8 @@ extension CacheFiles {
         }
     }
 
-    /// Boot and PID namespace, unknown where there is no /proc. That one cannot be read for another reason is an
-    /// error: nobody else would believe the index.
+    /// Reads the boot ID and the PID namespace; they stay unknown without /proc. Any other failure is an error: no
+    /// other handle would trust the index.
     mutating func identifySystem() throws(Failure) {
         func check(_ result: Int, _ file: StaticString) throws(Failure) {
             if result < 0, result != -SHIM_ENOENT, result != -SHIM_EACCES {
@@ -104,7 +102,7 @@ extension CacheFiles {
     }
 }
 
-/// `path`: for the error's sentence.
+/// `path`: for the error's message.
 func randomWord(_ path: UnsafePointer<CChar>?) throws(Failure) -> UInt64 {
     var word: UInt64 = 0
     let result = shim_sys_random(&word, 8)

@@ -1,6 +1,5 @@
 import CShalePlatform
 
-/// The index that a handle uses: the one that is there if it can be trusted, or a new one.
 extension Attachment {
     func attachIndex(_ files: inout CacheFiles, mustReplace: Bool) throws(Failure) -> Engine {
         let trust = try openIndex(&files)
@@ -9,15 +8,15 @@ extension Attachment {
         let isTrusted =
             switch trust {
             case .live, .clean: true
-            // A read-only handle takes no locks, so it can use what writers of another kind lock.
+            // A read-only handle takes no locks, so their kind does not matter.
             case .otherKind: isSoleWriter || configuration.isReadOnly
-            // (The first writer makes it its own.)
+            // (The sole writer makes it its own.)
             case .copied: !hasWriters
             case .absent, .unusable, .stale: false
             }
         if hasWriters, !isTrusted {
             throw Message().adding(files.path)
-                .adding(" is being written to, with an index that is gone or damaged; ")
+                .adding(" is in use, and its index is missing or damaged; ")
                 .adding("close its writers, then open it again").failure(.busy)
         }
         if isTrusted, !mustReplace, let engine = try useIndex(files, trust) { return engine }
@@ -27,7 +26,7 @@ extension Attachment {
         return try replaceIndex(&files)
     }
 
-    /// By its first writer, before it changes anything.
+    /// Raises the generation. Called by the sole writer before its first change.
     private func raiseGeneration(_ index: IndexHead) {
         let next = data.u64(Superblock.generation) &+ 1
         index.release(IndexHead.generation, next)
@@ -44,7 +43,7 @@ extension Attachment {
         return try Trust.inIndex(files, self)
     }
 
-    /// A writer beside others shares their index and their locks, or goes.
+    /// Throws unless a further writer can share the others' index and locks.
     private func demandLive(_ trust: Trust, _ files: CacheFiles) throws(Failure) {
         switch trust {
         case .live: break
@@ -59,14 +58,14 @@ extension Attachment {
         }
     }
 
-    /// The index that is there; nil where it turns out that it cannot be used.
+    /// Returns nil if the index turns out to be unusable.
     private func useIndex(_ files: CacheFiles, _ trust: Trust) throws(Failure) -> Engine? {
         let isReadOnly = configuration.isReadOnly, isCopy = trust == .copied
         var files = files
         let index = try files.map(files.index, geometry.indexSize, writable: !isReadOnly, CacheFiles.indexName)
         keepPagesSmall(index, geometry.indexSize)
         files.indexBase = index
-        // Beside writers its words are in motion; the first of them has looked.
+        // Other writers keep changing its words; the sole writer has checked them.
         let isAtRest = isSoleWriter || isReadOnly && !FileLock.writers.isHeld(files.data)
         var isUsable = true
         let engine = try finish(files, index: index) { engine throws(Failure) in
@@ -74,21 +73,21 @@ extension Attachment {
                 try engine.ref.pointee.files.lengthen(engine.ref.pointee.files.index, to: geometry.indexSize)
             }
             if isCopy { try engine.provideIndex() }
-            // (A rebuild that nobody goes on with: whoever cannot write would wait for it in vain.)
+            // (An interrupted rebuild: a read-only handle would wait for it in vain.)
             if isAtRest {
                 isUsable = try engine.isConsistent() && !(isReadOnly && Shard.areSomeBeingRebuilt(engine.ref))
             }
             if isCopy, isUsable { isUsable = try engine.isWholeCopy() }
             if isSoleWriter, isUsable {
                 raiseGeneration(IndexHead(at: index))
-                try Holes(engine: engine.ref).partAll()
+                try PageCacheGuard(engine: engine.ref).separateAll()
                 try removeCleanMark(files, index: IndexHead(at: index))
                 try engine.initialiseLocks()
                 if isCopy || trust == .clean { try engine.adopt() }
-                // What a killed writer left could not be judged before it was settled.
+                // A killed writer's changes can be checked only once recovered.
                 if try engine.recoverShards() { isUsable = try engine.isConsistent() }
             } else if !isReadOnly {
-                // (The first has; but a lock that fails may say that there is one.)
+                // (The sole writer has done so; but a lock that fails may report one that does not exist.)
                 try removeCleanMark(files, index: IndexHead(at: index))
             }
         }
@@ -100,9 +99,9 @@ extension Attachment {
         return nil
     }
 
-    /// Durably, before the first change: after a power cut nobody may believe a changed index, nor one that was
-    /// replaced and came back. The index's mark goes last: while it is there, it is not known whether the other's end
-    /// was synced.
+    /// Removes the clean marks, durably, before the first change: after a power failure, a changed index must not be
+    /// trusted, nor one that was replaced and came back. The index's mark goes last: while it exists, the other's
+    /// removal may not be synced.
     private func removeCleanMark(_ files: CacheFiles, index: IndexHead?) throws(Failure) {
         let indexMark = index?[IndexHead.cleanMark] ?? 0
         if data.u64(Superblock.cleanMark) == 0, indexMark == 0 { return }
@@ -111,12 +110,11 @@ extension Attachment {
         index?.release(IndexHead.cleanMark, 0)
     }
 
-    /// A new file in place of one that cannot be trusted; never the old one formatted anew, which others may have
-    /// mapped.
+    /// Creates a new file in place of an untrusted one, which is never reformatted: others may have it mapped.
     private func replaceIndex(_ files: inout CacheFiles) throws(Failure) -> Engine {
         try files.retireIndex()
         try files.createNewIndex(mode: block.mode)
-        // The old index's space counts until it is gone.
+        // The old index's space counts until it is removed.
         files.remove(CacheFiles.indexName)
         let index = try files.map(files.index, geometry.indexSize, writable: true, CacheFiles.newIndexName)
         keepPagesSmall(index, geometry.indexSize)
@@ -133,16 +131,16 @@ extension Attachment {
         return try finish(files, index: index) { engine throws(Failure) in
             engine.initialiseIndex()
             try engine.initialiseLocks()
-            // Once the path leads to it, others may use it: each shard says that it is to be rebuilt.
+            // Before others may use it, mark each shard for a rebuild.
             if !isNew { try engine.announceRebuild() }
-            try Holes(engine: engine.ref).partAll()
+            try PageCacheGuard(engine: engine.ref).separateAll()
             let names = (new: CacheFiles.newIndexName, final: CacheFiles.indexName)
             let renamed = shim_sys_renameat(files.directory, names.new.cString, names.final.cString)
             if renamed < 0 { throw Failure.system("rename", files.path, names.new, renamed) }
         }
     }
 
-    /// For a read-only user where no writer has left an index that can be trusted.
+    /// Builds an index in memory for a read-only handle, if no writer has left a trusted one.
     private func makePrivateIndex(_ files: inout CacheFiles) throws(Failure) -> Engine {
         files.closeIndex()
         let index = try files.map(-1, geometry.indexSize, writable: true, "memory")
@@ -167,15 +165,15 @@ extension CacheFiles {
 
     fileprivate func remove(_ file: StaticString) { _ = shim_sys_unlinkat(directory, file.cString) }
 
-    /// Tells those who have it mapped that it is not the cache's any more.
+    /// Tells handles which have it mapped that it is no longer the cache's index.
     fileprivate mutating func retireIndex() throws(Failure) {
         if index < 0 { return }
         var one: UInt64 = 1
         let retired = shim_sys_pwrite(index, &one, 8, Int64(IndexHead.retired.offset))
-        // Nobody can have mapped a file that has no room for the mark.
+        // A file too short for the mark cannot be mapped.
         if retired < 0, try indexSize() > IndexHead.retired.offset {
             throw Failure.system(
-                "write to", path, CacheFiles.indexName, retired, advice: "remove this file; it is made anew")
+                "write to", path, CacheFiles.indexName, retired, advice: "remove this file; the cache creates it again")
         }
         closeIndex()
     }
@@ -203,7 +201,7 @@ extension CacheFiles {
 }
 
 extension Engine {
-    /// An empty index in zeroed memory, that names its owner.
+    /// Initialises an empty index. Needs zeroed memory.
     func initialiseIndex() {
         let head = ref.pointee.head
         let geometry = ref.pointee.geometry
@@ -223,7 +221,7 @@ extension Engine {
         head.release(IndexHead.magic, IndexHead.magicValue)
     }
 
-    /// Only where nobody else is attached.
+    /// Only the sole writer may call it.
     func initialiseLocks() throws(Failure) {
         let head = ref.pointee.head
         let files = ref.pointee.files
@@ -237,7 +235,7 @@ extension Engine {
                 shard.header[ShardHeader.Field.auditAt] = 0
                 shard.header[ShardHeader.Field.unsure] = ShardHeader.Unsure.attached
             }
-            // Of processes that are gone.
+            // They belong to processes that ended.
             shard.leases.removeAll()
         }
         if result != 0 {
@@ -250,7 +248,7 @@ extension Engine {
         head[IndexHead.libc] = shim_libc_identity()
     }
 
-    /// What a new index has to know of all logs before a shard is used. Numbers go on above those that are found.
+    /// Prepares a new index before a shard is used. Numbers continue above those found.
     fileprivate func announceRebuild() throws(Failure) {
         try provideSegments()
         try ref.pointee.dictionaries.frames.restore(ref.pointee.files, from: ref.pointee.geometry.dictionaries)
@@ -266,9 +264,9 @@ extension Engine {
         ref.pointee.head.release(IndexHead.lsn, highest &+ lead)
     }
 
-    /// A copy of the data file may have holes where there were zeros. Whether there are any, blocks that are counted do not
-    /// tell: some belong to other parts of the file. What is there already is quickly allocated (1 GiB in 512 segments:
-    /// 1 ms on ext4, 45 ms in a tmpfs).
+    /// Allocates the holes that a copy of the data file has where there were zeros. Block counts do not tell: some
+    /// blocks belong to other parts of the file. Allocating existing blocks is fast (1 GiB in 512 segments: 1 ms on
+    /// ext4, 45 ms in a tmpfs).
     private func provideSegments() throws(Failure) {
         let files = ref.pointee.files
         let geometry = ref.pointee.geometry

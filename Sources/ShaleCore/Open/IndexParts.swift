@@ -1,14 +1,14 @@
 import CShalePlatform
 
-/// The parts of an index file that hold something, as the file itself says: read by system calls, because a copy may have
-/// holes in their place, and touching a hole takes space where there may be none.
+/// The used parts of an index file, by its own words. They are read by system calls: a copy may have holes there, and
+/// touching one takes space that may not exist.
 struct IndexParts {
     private static let most = 16 << 10
 
     private let files: CacheFiles
     private let geometry: Geometry
 
-    /// Nil where the file cannot have them.
+    /// Returns nil if the file is too short for them.
     init?(_ files: CacheFiles, _ geometry: Geometry) throws(Failure) {
         self.files = files
         self.geometry = geometry
@@ -28,7 +28,7 @@ struct IndexParts {
         return Int(exactly: word)
     }
 
-    /// In the order of the file for one shard, and of the shards for several.
+    /// Visits the parts in the file's order within a shard, shard by shard.
     func forEach(_ body: (_ offset: Int, _ count: Int) throws(Failure) -> Void) throws(Failure) {
         try body(0, geometry.chunks)
         for i in 0..<geometry.shards {
@@ -37,8 +37,8 @@ struct IndexParts {
         }
     }
 
-    /// Of all their bytes but the head's first words, which name the files. XXH3-64 of each piece, 16 KiB at most, with
-    /// the sum before it as the seed.
+    /// Returns the XXH3-64 of all their bytes except the head's first words, which name the files: in pieces of at most
+    /// 16 KiB, with the previous sum as the seed.
     func sum() throws(Failure) -> UInt64 {
         guard let memory = shim_malloc(IndexParts.most) else { throw Failure.outOfMemory }
         defer { shim_free(memory) }

@@ -9,7 +9,7 @@ extension CacheFiles {
             switch error {
             case -SHIM_ENOMEM: "raise the limit on virtual memory (ulimit -v), or use a smaller capacity"
             case -SHIM_EAGAIN:
-                "raise the limit on locked memory (ulimit -l), or do without mlockall(MCL_FUTURE)"
+                "raise the limit on locked memory (ulimit -l), or do not call mlockall(MCL_FUTURE)"
             case -SHIM_EOVERFLOW:
                 "files of this file system cannot be that large; use a smaller capacity, or another file system"
             default: ""
@@ -19,17 +19,17 @@ extension CacheFiles {
     }
 }
 
-/// File systems allocate all that a large page of the file's cache covers as soon as a byte of it changes, holes that
-/// nobody counted too (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from reading ahead, and, on a
-/// tmpfs that has them, from every access to a hole.
+/// Disables large pages and read-ahead. File systems allocate all that a large page of the page cache covers once a
+/// byte of it changes, also uncounted holes (ext4 on Linux 6.18: up to 1.9 MB beyond a table). Such pages come from
+/// read-ahead, and, on a tmpfs that has them, from every access to a hole.
 func keepPagesSmall(_ p: Memory, _ count: Int) {
     shim_sys_random_access(p, count)
     shim_sys_no_huge_pages(p, count)
 }
 
 extension Engine {
-    /// So tables would come from the disk page by page, each with a wait. What has left the memory is asked for when
-    /// the first user comes, as far as it is reasonable to keep it there.
+    /// Prefetches tables that are not in memory, up to 256 MiB, for the first handle: without read-ahead they would
+    /// come page by page, each with a wait.
     func fetchTables() {
         let geometry = ref.pointee.geometry
         var left = 256 << 20
@@ -37,7 +37,7 @@ extension Engine {
             let shard = Shard(ref, i)
             let index = ref.pointee.index
             let count = Table.bytes(of: shard.table.shape.extent)
-            // (A few pages may as well come one by one.)
+            // (A few pages may come one by one.)
             if count < 128 << 10 { continue }
             left -= count
             let quarter = roundUp(count / 4, to: pageSize)

@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension Engine {
-    /// Opens the cache in a directory, or a new one in memory (nil).
+    /// Opens the cache in a directory, or creates one in memory (nil).
     public static func open(_ path: UnsafePointer<CChar>?, _ configuration: Configuration) throws(Failure) -> Engine {
         try configuration.validate()
         guard let path else { return try Attachment.createInMemory(configuration) }
@@ -19,7 +19,7 @@ extension Attachment {
                 .invalid, "a cache in memory is new: it cannot be read-only, and cannot exist before")
         }
         var configuration = configuration
-        // Nobody can open it with another capacity.
+        // No other process can open it with another capacity.
         configuration.reserveCapacity = 1
         let block = try configuration.newSuperblock(secret: try randomWord(nil), now: Clock(configuration).now)
         let geometry = Geometry(block)
@@ -55,7 +55,7 @@ extension Attachment {
             let (engine, isSoleWriter) = try attach(&files, configuration)
             do throws(Failure) {
                 let released = SetupLock(files.data, pidNamespace: files.pidNamespace).release()
-                // Kept, it would let nobody else in.
+                // While it is held, no other process can open the cache.
                 if released < 0 { throw Failure.system("unlock", files.path, CacheFiles.dataName, released) }
                 if isSoleWriter { try engine.rebuildShards() }
                 return engine
@@ -79,13 +79,13 @@ extension Attachment {
         if isSoleWriter, !block.isRenewed {
             try block.finishRenewal(files, Geometry(block))
         } else if isSoleWriter, !block.isSettled {
-            // What is in force from here on must not be lost in a power cut.
+            // The options in force from now on must not be lost in a power failure.
             try files.syncData()
             try block.write(files)
         }
         let recorded = block
         let change = try block.change(to: configuration, files, isSoleWriter: isSoleWriter)
-        // In force once what is pinned is known to fit: an index that is made anew evicts down to it.
+        // In force once the pinned entries fit: a rebuilt index evicts down to it.
         let maxEntries = block.maxEntries
         block.maxEntries = recorded.maxEntries
         if change == .grow { try recoverReplacedIndex(of: recorded, &files, configuration) }
@@ -95,8 +95,8 @@ extension Attachment {
         do throws(Failure) {
             if isSoleWriter { try files.lengthen(files.data, to: geometry.dataSize) }
             if isNew { try files.createData(block, geometry, data) }
-            // Before anything is allocated that the smaller one has no room for, so that a kill on the way leaves no more
-            // on the disk than the capacity on record.
+            // Before allocating beyond the smaller capacity: a kill in between leaves no more on disk than the recorded
+            // one.
             if !isNew, block.capacity > recorded.capacity { try block.write(files, isSyncedBetween: true) }
             let attachment = Attachment(
                 configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: isSoleWriter,
@@ -121,7 +121,7 @@ extension Attachment {
         }
     }
 
-    /// The cache begins anew, empty.
+    /// Starts the cache over, empty.
     private func renew(_ files: inout CacheFiles) throws(Failure) -> Engine {
         files.closeIndex()
         var block = block
@@ -132,25 +132,25 @@ extension Attachment {
         .attachIndex(&files, mustReplace: true)
     }
 
-    /// Takes its place among the writers, unless it only reads. Whether it is the only one.
+    /// Locks as a writer or a reader. Returns whether it is the sole writer.
     private static func join(_ files: inout CacheFiles) throws(Failure) -> Bool {
         if files.isReadOnly {
             let shared = FileLock.readers.share(files.data)
             if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
-            // Who writes now has had the copy made.
+            // If there is a writer now, the copy has been made.
             files.mayBeLower = files.isOverlay && !FileLock.writers.isHeld(files.data)
             return false
         }
         let exclusive = FileLock.writers.take(files.data)
         let isSoleWriter = exclusive == 0
-        // Shared at once: the setup lock keeps others out until all is settled.
+        // Shared at once: the setup lock keeps others out until everything is set up.
         let shared = isSoleWriter || exclusive == -SHIM_EAGAIN ? FileLock.writers.share(files.data) : exclusive
         if shared < 0 { throw Failure.system("lock", files.path, CacheFiles.dataName, shared) }
         return isSoleWriter
     }
 
-    /// An index that is to be replaced is asked once more: what killed writers have appended and nobody has seen would
-    /// come to light, with the log alone.
+    /// Recovers an index before it is replaced: a rebuild from the log alone would bring up records of killed writers
+    /// that no reader has seen.
     private static func recoverReplacedIndex(
         of block: Superblock, _ files: inout CacheFiles, _ configuration: Configuration
     ) throws(Failure) {
@@ -173,7 +173,7 @@ extension Attachment {
             configuration: configuration, block: block, geometry: geometry, data: data, isSoleWriter: true, isNew: false
         )
         try attachment.attachIndex(&files, mustReplace: false).detachIndex()
-        // (It is opened again by whoever attaches.)
+        // (`attachIndex` opens it again.)
         files.closeIndex()
     }
 }

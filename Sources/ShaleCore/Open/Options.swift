@@ -8,11 +8,11 @@ extension Clock {
     }
 }
 
-/// What an opening changes in a cache that exists. `grow` needs an index for more frames; `limits` needs none.
+/// `grow` needs an index for more frames; `limits` needs none.
 enum CapacityChange { case none, limits, grow, shrink }
 
 extension Superblock {
-    /// Compares options that belong to the cache, and takes over those that can be changed.
+    /// Adopts the options that can be changed; the others must match.
     mutating func change(
         to configuration: Configuration, _ files: CacheFiles, isSoleWriter: Bool
     ) throws(Failure) -> CapacityChange {
@@ -26,7 +26,7 @@ extension Superblock {
                 .adding(" bytes, which cannot be changed; pass 0, or use another directory").failure(.invalid)
         }
         if let eviction = configuration.eviction, eviction != self.eviction {
-            let own: StaticString = self.eviction == .lru ? "LRU" : "adaptive"
+            let own: StaticString = self.eviction == .lru ? "LRU" : "clock"
             throw message.adding(" has the eviction policy ").adding(own)
                 .adding(", which cannot be changed; pass none, or use another directory").failure(.invalid)
         }

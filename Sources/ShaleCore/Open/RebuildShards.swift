@@ -1,9 +1,8 @@
 import CShalePlatform
 
-/// A new index: its shards are rebuilt while others may use the cache.
 extension Engine {
-    /// Rebuilds what is to be rebuilt, side by side, in threads that end with the call. Others may be attached: whoever
-    /// needs a shard before its turn has come rebuilds it himself.
+    /// Rebuilds shards in parallel, in threads that end with the call. Other handles that need a shard earlier rebuild
+    /// it themselves.
     @inline(never)
     func rebuildShards() throws(Failure) {
         guard Shard.areSomeBeingRebuilt(ref) else { return }
@@ -20,15 +19,14 @@ extension Engine {
         shim_for_each(
             shards, Sizes.rebuildingThreads,
             { number, step in
-                // (What another process holds is being rebuilt there.)
+                // (A shard locked by another process is being rebuilt there.)
                 try? step?.assumingMemoryBound(to: RebuildStep.self).pointee.take(number, waiting: .none)
             }, &step)
-        // The caller's thread waits for others, and is told what fails.
+        // The caller's thread waits for others, and gets the error if one fails.
         for i in 0..<shards { try step.take(i, waiting: .ofCall) }
     }
 }
 
-/// What the threads of a rebuild are told.
 private struct RebuildStep {
     let engine: EngineRef
     let now: UInt64

@@ -1,12 +1,13 @@
 import CShalePlatform
 
 extension Numbers {
-    /// 2^40 to 2^41, at random. The last life, or another copy of the cache, may have used numbers that are lost, some of
-    /// them as tokens: they must not pass for this life's, nor may those that two lives in a row have lost.
+    /// Returns a random number from 2^40 to 2^41. The last life of the cache, or a copy of it, may have used numbers
+    /// that were lost, some as tokens: they must not pass for this life's, nor may those that two lives in a row have
+    /// lost.
     static func lead(_ files: CacheFiles) throws(Failure) -> UInt64 { try 1 << 40 + randomWord(files.path) >> 24 }
 }
 
-/// A cache whose numbers come near their end begins anew.
+/// A cache whose numbers come near their end starts over.
 extension Engine {
     var isNearLastNumber: Bool {
         if ref.pointee.head[IndexHead.lsn] >= Numbers.renewal { return true }
@@ -16,7 +17,7 @@ extension Engine {
 }
 
 extension Superblock {
-    /// Begins the cache anew: with another secret, under which nothing that is there verifies.
+    /// Starts the cache over with another secret, under which no existing record verifies.
     mutating func renew(_ files: CacheFiles, _ geometry: Geometry) throws(Failure) {
         secret = try randomWord(files.path)
         renewals &+= 1
@@ -24,10 +25,11 @@ extension Superblock {
         try finishRenewal(files, geometry)
     }
 
-    /// Once the first copy with the new secret is durable. The second one, which says that all is done, comes last.
+    /// Finishes a renewal once the first superblock copy has the new secret. The second one, which marks it as done,
+    /// comes last.
     mutating func finishRenewal(_ files: CacheFiles, _ geometry: Geometry) throws(Failure) {
         try files.syncData()
-        // (A synced position of the other secret would promise more than there is.)
+        // (A synced position of the old secret would promise more than exists.)
         try files.emptyData(from: geometry.syncTable, allocated: geometry.dictionaries)
         try files.syncData()
         try write(files)

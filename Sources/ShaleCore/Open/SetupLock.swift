@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// The kernel does not say which process has a lock of an open file description. So who has the setup lock shares a lock
-/// on one byte more, whose number says so: that of its PID namespace, and its own.
+/// The kernel does not tell which process holds a lock of an open file description. So its holder also shares a lock on
+/// a byte whose offset encodes its PID namespace and PID.
 struct SetupLock {
     private static let marks: Int64 = 0x4000_0000_0000_0000, processBits: Int64 = 22
 
@@ -14,11 +14,11 @@ struct SetupLock {
             SetupLock.marks | Int64(pidNamespace & 0xFFFF_FFFF) << SetupLock.processBits | Int64(shim_sys_process())
     }
 
-    /// As soon as others let it. 0 or -errno; an error at the end of the handle's patience.
+    /// Returns 0 or -errno; throws at the end of the handle's patience.
     func take(sharing: Bool, _ path: UnsafePointer<CChar>?, _ options: WaitOptions) throws(Failure) -> Int {
         var result = tryToTake(sharing)
         if result == -SHIM_EAGAIN { result = try wait(sharing, LockWait(.ofSetup, path, options)) }
-        // (For others to name: where this fails, they can't.)
+        // (So that others can name this process; if it fails, they cannot.)
         if result == 0 { _ = shim_sys_lock(fd, mark, 1, Int32(SHIM_READ_LOCK), false) }
         return result
     }
@@ -34,7 +34,7 @@ struct SetupLock {
             fd, FileLock.setup.rawValue, 1, Int32(sharing ? SHIM_READ_LOCK : SHIM_WRITE_LOCK), waiting)
     }
 
-    /// The kernel can wait, but not for a limited time.
+    /// Polls, because the kernel cannot wait for a limited time.
     private func wait(_ sharing: Bool, _ wait: LockWait) throws(Failure) -> Int {
         var wait = wait, pause: Int64 = 1
         while !wait.isEndless {
@@ -47,7 +47,7 @@ struct SetupLock {
         return tryToTake(sharing, waiting: true)
     }
 
-    /// The process; 0 where it is not known, or of another namespace.
+    /// The holder's PID; 0 if it is unknown, or in another namespace.
     private var holder: UInt32 {
         let found = shim_sys_next_locked(fd, SetupLock.marks), bits = SetupLock.processBits
         return found >> bits == mark >> bits ? UInt32(truncatingIfNeeded: found & (1 << bits - 1)) : 0

@@ -1,16 +1,16 @@
 import CShalePlatform
 
-/// Whether an index may be believed.
+/// Whether an index can be trusted.
 enum Trust {
     case absent, unusable
-    /// Of another boot, and not closed in order.
+    /// From another boot, and not closed in order.
     case stale
-    /// Of this boot, with locks of another PID namespace or libc.
+    /// From this boot, with locks of another PID namespace or libc.
     case otherKind
-    /// Of another boot, and closed in order; the files have not changed since.
+    /// From another boot, closed in order, and the files have not changed since.
     case clean
-    /// Closed in order, but of other files, or of these before they changed. What they hold shows whether they are whole
-    /// copies of what was closed (`isWholeCopy`).
+    /// Closed in order, but for other files, or these before they changed. `isWholeCopy` tells whether they are
+    /// complete copies.
     case copied
     case live
 
@@ -32,7 +32,7 @@ enum Trust {
         let isOfBoot = boot != (0, 0) && head[IndexHead.boot[0]] == boot.0 && head[IndexHead.boot[1]] == boot.1
         let isNamed = head.names(files), mark = attachment.data.u64(Superblock.cleanMark)
         if mark != 0 {
-            // (A close leaves the data file's last.)
+            // (A close writes the data file's mark last.)
             guard head[IndexHead.cleanMark] == mark else { return .unusable }
             let changed = try files.look(files.data, CacheFiles.dataName).changed
             if !isNamed || head[IndexHead.dataChanged] != changed {
@@ -66,7 +66,6 @@ enum Trust {
 }
 
 extension IndexHead {
-    /// The files that it belongs to.
     func name(_ files: CacheFiles) {
         self[IndexHead.ownDevice] = files.indexIdentity.device
         self[IndexHead.ownInode] = files.indexIdentity.inode
@@ -88,7 +87,7 @@ extension IndexHead {
 
 extension Engine {
 
-    /// Whether what the index says is possible, and agrees with the files.
+    /// Whether the index is possible, and agrees with the files.
     func isConsistent() throws(Failure) -> Bool {
         let files = ref.pointee.files
         let dataSize = try files.dataSize()

@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// The bytes of a value: copied or decompressed, and checked.
 extension ShardReader {
-    /// Copies or decompresses value and meta, and checks them. False: damaged, or recycled meanwhile.
+    /// Copies or decompresses value and meta, and checks them. Returns false if they are damaged or recycled.
     @inline(__always)
     func readBody(_ record: RecordHeader, _ p: Memory, _ address: RecordAddress, into buffer: ValueBuffer)
         -> Bool
@@ -15,7 +14,7 @@ extension ShardReader {
         if metaLength > 0 { memcpy(out + size, p + record.metaOffset, metaLength) }
         let seed = metaLength == 0 ? secret : shim_hash(out + size, metaLength, secret)
         if record.codec == RecordHeader.Codec.raw {
-            // (Checked before it is copied: a copy of what was just written would wait for those stores.)
+            // (Checked before it is copied: checking a copy just written would wait for its stores.)
             guard record.storedLength == size, shim_hash_short(stored, size, seed) == expected else { return false }
             memcpy(out, stored, size)
             return true
@@ -35,7 +34,7 @@ extension ShardReader {
         return engine.pointee.dictionaries.decompress(number: record.dictionary, stored, record.storedLength, out, size)
     }
 
-    /// Copies and checks meta. One check covers it and the value. (Words, as for `readLarge`.)
+    /// Copies and checks meta. One check covers it and the value. (Takes words, as `readLarge` does.)
     @inline(never)
     func readMeta(
         _ meta: Memory, _ metaLength: Int, _ stored: Memory, _ storedLength: Int, check: UInt64, into out: Memory

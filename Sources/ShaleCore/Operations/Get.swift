@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension ShardReader {
-    /// Reads without a lock: what is read is checked, and then whether it was recycled meanwhile.
+    /// Reads without a lock: checks the bytes, then whether they were recycled meanwhile.
     @inline(__always)
     func get(_ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer, _ found: inout Found) throws(Failure)
         -> Answer
@@ -16,11 +16,11 @@ extension ShardReader {
             var outcome = Outcome.absent
             var location: UInt32 = 0
             let table = self.table
-            let home = table.shape.home(key.fraction)
+            let home = table.shape.home(key.hashBits)
             #if DEBUG && !hasFeature(Embedded)
             ReadHook.runBeforeProbe()
             #endif
-            table.probe(key.fraction, home: home) { slot, word0 in
+            table.probe(key.hashBits, home: home) { slot, word0 in
                 if word0.isPart { return false }
                 location = word0.location
                 outcome = read(slot, word0, key, options, moment.epoch, &buffer, &found)
@@ -50,13 +50,13 @@ extension ShardReader {
                 attempts += 1
                 if attempts == ShardReader.mostAttempts { throw ShardReader.replacedTooOften }
                 if outcome == .replaced { continue }
-                // Look twice at the same place, then let it go for good. (It takes the lock: a value that is replaced
-                // again and again must not lead here.) The key's entry may be behind one whose key is damaged.
+                // Look twice, then unlink the entry. (That takes the lock: a value that keeps being replaced must not
+                // lead here.) The key's entry may be behind one whose key is damaged.
                 if unreadable == location {
                     guard try discard(key, location, isDamaged: outcome == .damaged) else {
                         return .miss(outcome == .damaged ? .damaged : .absent, &found)
                     }
-                    // (What lacks a part has lost it to others, who needed room.)
+                    // (A value that lacks a part lost it to callers that needed room.)
                     unreadable = outcome == .damaged ? ShardReader.discarded : 0
                 } else {
                     unreadable = location
@@ -70,11 +70,11 @@ extension ShardReader {
         outcome == .noMemory ? Failure.outOfMemory : Failure.lockIsTaken
     }
 
-    /// No record's location: something damaged was let go of, and nothing was found since.
+    /// Not a location: a damaged entry was unlinked, and no other was found since.
     private static var discarded: UInt32 { .max }
 
-    /// At a large value, which may be replaced before its last part is read. (What makes a read of another value look again
-    /// takes longer than the look, so that goes on for ever with probability zero.)
+    /// A large value may be replaced before its last part is read. (Replacing another value takes longer than reading
+    /// it, so the probability of endless attempts is zero.)
     static var mostAttempts: Int { 64 }
 
     private static var replacedTooOften: Failure {
@@ -82,7 +82,6 @@ extension ShardReader {
             .busy, "the value was replaced 64 times while it was being read; try again when it is set less often")
     }
 
-    /// Throws what makes a rebuild fail.
     @inline(never)
     private func waitForRebuilds() throws(Failure) {
         for i in 0..<geometry.shards where Shard(engine, i).header.isBeingRebuilt {
@@ -90,13 +89,13 @@ extension ShardReader {
         }
     }
 
-    /// Whether it is worth looking again. An error where the lock is not free in time.
+    /// Unlinks an unreadable entry. Returns whether to look again; throws if the lock is not free in time.
     @inline(never)
     private func discard(_ key: Key, _ location: UInt32, isDamaged: Bool) throws(Failure) -> Bool {
         do throws(Failure) {
             var change = try Change(engine)
             return try shard.write(&change) { shard throws(Failure) in
-                try shard.dropUnreadable(key, location: location, isDamaged: isDamaged)
+                try shard.unlinkUnreadable(key, location: location, isDamaged: isDamaged)
             }
         } catch {
             if error.status == .busy { throw error }
@@ -113,10 +112,10 @@ extension ShardReader {
             let sighting = try locate(slot, word0)
             let record = try match(sighting, key)
             let value = try followTouch(record, sighting, key)
-            var isStale = try judgeAge(record, sighting, epoch, options)
+            var isStale = try evaluateAge(record, sighting, epoch, options)
             found.expires = Age.publicPoint(record.header.expires)
             if value.header.tagCount > 0, header.hasTags,
-                let expires = try judgeTags(record, value, sighting, epoch, options)
+                let expires = try evaluateTags(record, value, sighting, epoch, options)
             {
                 isStale = true
                 found.expires = Age.publicPoint(expires)
@@ -125,7 +124,8 @@ extension ShardReader {
             found.size = value.header.rawLength
             found.storedSize = UInt64(truncatingIfNeeded: value.header.storedLength)
             if value.header.isKind(.manifest) {
-                // Validated before its parts are read, which takes long, and are what their keys say whatever becomes of it.
+                // Validate before reading the parts, which takes long; they are what their keys say even if the
+                // manifest changes.
                 shim_fence_acquire()
                 guard sighting.spot.isUnchanged, header.acquire(Field.epoch) == epoch else { throw .moved }
                 try takeParts(value, sighting, key, options, &buffer, &found)
@@ -157,7 +157,7 @@ extension ShardReader {
 
     // MARK: Steps of a read of a whole value
 
-    /// The record that holds the value: that of a touch record is where it says, in a segment of its own.
+    /// Returns the record that holds the value: this one, or a touch record's target in another segment.
     @inline(__always)
     private func followTouch(_ record: SpottedRecord, _ sighting: Sighting, _ key: Key) throws(Outcome) -> SpottedRecord
     {
@@ -177,36 +177,35 @@ extension ShardReader {
         return value
     }
 
-    /// Whether the value is stale, and may be served all the same.
+    /// Returns whether the value is stale. Throws if it may not be served.
     @inline(__always)
-    private func judgeAge(_ record: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions)
+    private func evaluateAge(_ record: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions)
         throws(Outcome) -> Bool
     {
         let expires = record.header.expires
         if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
         let deadline = record.header.deadline(at: record.spot.at), now = engine.pointee.clock.now48,
             isStale = now >= expires
-        // (What has replaced it meanwhile may be fresh.)
-        if isStale, !stands(sighting, epoch) { throw .moved }
+        // (Its replacement may be fresh.)
+        if isStale, !isCurrent(sighting, epoch) { throw .moved }
         if now >= deadline || isStale && !options.contains(.stale) { throw .expired }
         return isStale
     }
 
-    /// Where one of the value's tags was expired since, when its age is over, if it may be served all the same; nil where
-    /// nothing has happened to them.
+    /// Returns when the value's age ended, if one of its tags was expired since; nil if they are unchanged. Throws if
+    /// it may not be served.
     @inline(__always)
-    private func judgeTags(
+    private func evaluateTags(
         _ record: SpottedRecord, _ value: SpottedRecord, _ sighting: Sighting, _ epoch: UInt64, _ options: ReadOptions
     ) throws(Outcome) -> UInt64? {
-        let standing = standing(record.view, value.view)
-        if !standing.isInvalidated, !standing.isExpired { return nil }
-        if !stands(sighting, epoch) || !value.spot.isUnchanged { throw .moved }
-        if standing.isInvalidated { throw .invalidated }
-        if !options.contains(.stale) || standing.isGone(at: engine.pointee.clock.now48) { throw .expired }
-        return standing.lifetime.expires
+        let freshness = freshness(record.view, value.view)
+        if !freshness.isInvalidated, !freshness.isExpired { return nil }
+        if !isCurrent(sighting, epoch) || !value.spot.isUnchanged { throw .moved }
+        if freshness.isInvalidated { throw .invalidated }
+        if !options.contains(.stale) || freshness.isDead(at: engine.pointee.clock.now48) { throw .expired }
+        return freshness.lifetime.expires
     }
 
-    /// Where the value itself is not asked for.
     @inline(__always)
     private func takeMeta(_ value: SpottedRecord, _ sighting: Sighting, _ buffer: inout ValueBuffer) throws(Outcome) {
         let record = value.header, p = value.spot.at
@@ -219,7 +218,6 @@ extension ShardReader {
         else { throw unreadable(sighting, value.spot) }
     }
 
-    /// A large value.
     @inline(__always)
     private func takeParts(
         _ value: SpottedRecord, _ sighting: Sighting, _ key: Key, _ options: ReadOptions, _ buffer: inout ValueBuffer,
@@ -237,9 +235,9 @@ extension ShardReader {
         }
     }
 
-    /// Whether what is stale, or gone by age or tags, was the key's entry when that was decided.
+    /// Whether an entry found stale or dead was still the key's entry then.
     @inline(__always)
-    private func stands(_ sighting: Sighting, _ epoch: UInt64) -> Bool {
+    private func isCurrent(_ sighting: Sighting, _ epoch: UInt64) -> Bool {
         sighting.isUnchanged && header.acquire(Field.epoch) == epoch
     }
 }

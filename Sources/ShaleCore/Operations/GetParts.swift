@@ -1,9 +1,8 @@
 import CShalePlatform
 
-/// A large value is read part by part.
 extension ShardReader {
-    /// Collects the parts of a large value. `bytes`: meta, and the manifest behind it. (Words of the header that was
-    /// verified; the header itself would have to be copied for the call, by reads of small values too.)
+    /// Collects the parts of a large value. `bytes`: meta, then the manifest. (Takes words of the verified header:
+    /// passing the header itself would make reads of small values copy it too.)
     @inline(never)
     func readLarge(
         _ bytes: Memory, _ metaLength: Int, check: UInt64, _ numberWord: Memory, _ segment: UInt64, _ key: Key,
@@ -43,7 +42,7 @@ extension ShardReader {
             let outcome = PartKey(blob: manifest.blob, owner: key.hash, part: i).withKey(engine) { shard, part in
                 shard.reader.readPart(part, into: out, length)
             }
-            // A part that is not there: the manifest was replaced meanwhile, or the value is lost.
+            // A part is missing: the manifest was replaced meanwhile, or the value is lost.
             if outcome != .hit { return outcome == .absent ? .incomplete : outcome }
         }
         return .hit
@@ -60,7 +59,7 @@ extension ShardReader {
             }
             var outcome = Outcome.absent
             let table = self.table
-            table.probe(key.fraction) { slot, word0 in
+            table.probe(key.hashBits) { slot, word0 in
                 guard word0.isPart else { return false }
                 outcome = readPart(slot, word0, key, into: out, size)
                 return outcome != .otherKey

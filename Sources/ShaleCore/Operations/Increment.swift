@@ -9,7 +9,7 @@ extension ShardWriter {
         var record: RecordHeader
         let lifetime: Lifetime
         var tagCount = 0
-        // A damaged number must not become the start of a sound one.
+        // A damaged number must not become the start of an intact one.
         if let existing = reader.entry(key, now: change.now), existing.isFresh,
             log.soundBytes(existing.slot.entry.location) != nil
         {

@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension ShardWriter {
-    /// `expires`: what carries the tag becomes stale.
+    /// `expires`: entries with the tag become stale.
     func invalidate(_ tag: UInt64, expires: Bool) throws(Failure) {
         var word = tag
         try withUnsafeBytes(of: &word) { key throws(Failure) in
@@ -10,10 +10,10 @@ extension ShardWriter {
                 ? RecordHeader(kind: .expire, keyLength: 8, expires: change.now)
                 : RecordHeader(kind: .invalidate, keyLength: 8)
             var draft = Draft(record, keyHash: shim_hash(key.start, 8, secret), key: key.start)
-            // A log that has not begun holds nothing that carries the tag, and needs no frame for that.
-            let isNoted = log.count > 0 || mayHaveGhosts
+            // An empty log holds no entry with the tag, and needs no frame.
+            let isNoted = log.count > 0 || mayHaveResidualRecords
             if isNoted { try makeRoom(draft.record.length, live: false) }
-            // (Last: what makes room may forget all tags.)
+            // (Last: `makeRoom` may discard all tags.)
             try makeTagRoom(for: tag)
             let lsn = reader.drawLSN()
             noteChange(ofTag: tag, lsn)

@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// How a change is made: under the shard's lock, and then what follows it, one other shard's lock at a time. A rebuild
-/// or the cleaner finds what a kill leaves of that.
+/// Makes a change under the shard's lock, then its consequences in other shards, one lock at a time. If killed in
+/// between, a rebuild or the cleaner completes them.
 extension Shard {
     @inline(__always)
     func write<R>(_ change: inout Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
@@ -14,10 +14,10 @@ extension Shard {
                 return result
             } catch {
                 let settled = change.blobCount > 0
-                // (Preparing a frame could fail too, and put its sentence over that of this error.)
+                // (Preparing a frame could fail too, and replace this error's message.)
                 change.wantsFrame = false
                 if settled { follow(&change) }
-                // Other shards' parts fill this one: their owners go, and it is tried again.
+                // Parts of other shards' values fill this shard: evict their owners and try again.
                 let part = change.crowdedBy
                 change.crowdedBy = nil
                 guard error.status == .full, part != nil || settled, crowded < 4096 else { throw error }
@@ -28,7 +28,7 @@ extension Shard {
         }
     }
 
-    /// Again in another hold of the lock, where one does not suffice.
+    /// Repeats `body` in further holds until one suffices.
     @inline(__always)
     private func writeInHolds<R>(
         _ change: inout Change, waiting patience: Patience = .ofCall,
@@ -41,7 +41,7 @@ extension Shard {
                 #if SHALE_FAULTS
                 shim_tell(SHIM_PAUSED, nil)
                 #endif
-                // A waiter gets the lock now and then: a thread that wakes up is slower than this one.
+                // Let a waiter have the lock now and then: a thread that wakes up is slower than this one.
                 if change.isLockWanted, change.pauses & 3 == 0 { shim_sleep_us(1) }
             }
         }
@@ -54,9 +54,9 @@ extension Shard {
     ) throws(Failure) -> R {
         try withLock(&change, waiting: patience) { shard throws(Failure) in
             shard.header.beginChange()
-            Rebase(shard).runIfNeeded()
-            if shard.useTimes.isDue, shard.change.now != 0 {
-                shard.useTimes.note(shard.change.now, lowest: shard.victims.lowest)
+            Renumber(shard).runIfNeeded()
+            if shard.accessClock.isDue, shard.change.now != 0 {
+                shard.accessClock.note(shard.change.now, lowest: shard.victims.lowest)
             }
             defer { shard.header.endChange() }
             if shard.isAuditing { shard.continueAudit() }
@@ -64,15 +64,15 @@ extension Shard {
         }
     }
 
-    /// A shard that is only read runs out of stamps too, so now and then a reader takes the lock, if it is free.
+    /// Called by readers now and then, if the lock is free: a shard that is only read runs out of stamps too.
     @inline(never)
-    func requestRebase() {
+    func requestRenumber() {
         var change = Change.withoutTime
         try? writeOnce(&change, waiting: .none) { _ throws(Failure) in }
     }
 
-    /// What another holds for long is left undone: the next roll allocates its frame itself, the cleaner drops parts that
-    /// nobody owns, and readers drop a value that lacks one.
+    /// Makes a change's consequences, except under locks held for long: the next roll then allocates its frame itself,
+    /// the cleaner unlinks ownerless parts, and readers incomplete values.
     @inline(never)
     private func follow(_ change: inout Change) {
         if change.wantsFrame {
@@ -92,14 +92,14 @@ extension Shard {
         }
     }
 
-    /// Allocates the next frame before an append needs it under the lock, and populates it where the head fills fast.
+    /// Allocates the next frame before an append needs it under the lock, and populates it if the head fills fast.
     private func prepareNextFrame() {
         guard let chosen = try? locked(waiting: .short, { $0.log.beginPreparing() }) else { return }
         let result = log.prepare(chosen.frame)
         try? locked(waiting: .short) { $0.log.endPreparing(chosen, result) }
     }
 
-    /// Evicts the manifest of a part, in its own shard; with one that is gone, all that is.
+    /// Evicts a part's manifest, in its own shard; if it is dead, unlinks all dead entries there.
     @inline(never)
     private static func evictOwner(
         _ part: PartKey, _ engine: EngineRef, _ change: inout Change, waiting patience: Patience = .ofCall
@@ -107,12 +107,15 @@ extension Shard {
         let owner = Shard(engine, keyHash: part.owner)
         change.begin()
         try owner.writeInHolds(&change, waiting: patience) { shard throws(Failure) in
-            if shard.reader.isOwnerGone(part, shard.change.now) { try shard.dropGone() } else { shard.evictOwner(part) }
+            if shard.reader.isOwnerDead(part, shard.change.now) {
+                try shard.unlinkDead()
+            } else {
+                shard.evictOwner(part)
+            }
         }
         owner.follow(&change)
     }
 
-    /// Clears the parts of a manifest that went, each in its own shard.
     static func clearParts(_ blob: Change.Blob, _ engine: EngineRef) {
         var patience = Patience.short
         for i in 0..<blob.parts {

@@ -1,24 +1,22 @@
 import CShalePlatform
 
-/// When a set may happen.
 public enum Condition: Sendable {
     case always, ifAbsent, ifPresent, ifVersion(UInt64)
-    /// Nothing has happened to the key, or to the value's tags, since the token was drawn.
-    case ifUntouched(since: UInt64)
+    /// The key and the value's tags are unchanged since the token was drawn.
+    case ifUnchanged(since: UInt64)
 }
 
-/// How a put ended.
 enum PutOutcome { case done, conflict, dictionaryRetired }
 
 extension ShardWriter {
-    /// `tagged`: the tags of the value that is to be set.
+    /// `tagged`: the tags of the value to set.
     @inline(__always)
     private func mayHappen(
         _ condition: Condition, _ key: Key, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64,
         _ refused: inout FenceTable.Refusal?
     ) throws(Failure) -> Bool {
         if case .always = condition { return true }
-        if case .ifUntouched(let token) = condition {
+        if case .ifUnchanged(let token) = condition {
             refused = refusal(key, since: token, tagged, tagCount)
             return refused == nil
         }
@@ -26,15 +24,14 @@ extension ShardWriter {
         var existing = reader.entry(key, now: now)
         if let found = existing, try !isWhole(found.value.location, key) { existing = nil }
         return switch condition {
-        case .always, .ifUntouched: true
+        case .always, .ifUnchanged: true
         case .ifAbsent: existing.map { !$0.isFresh } ?? true
         case .ifPresent: existing.map { $0.isFresh } ?? false
-        case .ifVersion(let version): existing.map { !$0.isGone && $0.value.header.lsn == version } ?? false
+        case .ifVersion(let version): existing.map { !$0.isDead && $0.value.header.lsn == version } ?? false
         }
     }
 
-    /// Whether a conditional set of a large value may begin. The entry becomes the newest, so that it is the last to
-    /// make room for what others store meanwhile.
+    /// Whether a conditional set of a large value may begin. Marks the entry as used, so that it is evicted last.
     func mayReplace(
         _ key: Key, _ condition: Condition, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int, now: UInt64
     ) throws(Failure) -> Bool {
@@ -50,7 +47,7 @@ extension ShardWriter {
         }
     }
 
-    /// Stores a value, manifest or part. Conflict where the condition does not hold.
+    /// Stores a value, manifest or part. Returns `conflict` if the condition does not hold.
     @inline(never)
     func put(_ draft: inout Draft, _ key: Key, condition: Condition) throws(Failure)
         -> PutOutcome
@@ -58,7 +55,7 @@ extension ShardWriter {
         let isPart = draft.record.isKind(.part)
         var refused: FenceTable.Refusal?
         if try !mayHappen(condition, key, draft.tags, draft.record.tagCount, now: change.now, &refused) {
-            if change.ownIsGone { throw log.filled() }
+            if change.ownIsDead { throw log.filled() }
             if let refused { count(refused) }
             return .conflict
         }
@@ -71,7 +68,7 @@ extension ShardWriter {
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
             ? 0 : reader.lookup(key).map { reader.measure($0.entry.location).pinned } ?? 0
-        if isAdaptive, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
+        if isClock, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
             reader.lookup(key) == nil
         {
             try makeEntryRoom()
@@ -79,21 +76,21 @@ extension ShardWriter {
         try makeRoom(
             draft.record.length, live: true, pins: draft.record.isPinned ? draft.record.length : 0)
         let found = reader.lookup(key, isPart: isPart)
-        // (Making a slot leaves the room there: it evicts, or makes room again.)
+        // (Making a slot keeps the room at the head: it evicts, or makes room again.)
         let slot =
             if let found {
                 found
             } else {
-                // (Where the entry itself has made room, its slot is free; what else has left was in the table too.)
+                // (If the call's own entry was evicted, its slot is free; other evictions freed slots too.)
                 try makeSlot(
                     for: draft.record, key,
-                    tableHasRoom: tableHasRoom || change.ownIsGone || maintainTable(mayShrink: false))
+                    tableHasRoom: tableHasRoom || change.ownIsDead || maintainTable(mayShrink: false))
             }
         let before = log.headOffset
         header.begin()
         if !isPart { header[Field.sets] += 1 }
         let location = log.append(&draft, lsn: reader.drawLSN())
-        // Half a segment ahead, so that it is there in time, and a shard that is hardly used takes one only.
+        // Half a segment ahead, to be ready in time; and a shard that is hardly used takes only one.
         if before < log.segmentSize / 2, log.headOffset >= log.segmentSize / 2, log.wantsFrame {
             change.wantsFrame = true
         }
@@ -101,19 +98,17 @@ extension ShardWriter {
         return .done
     }
 
-    /// Whether somebody has left.
-    private func letOneGo() throws(Failure) -> Bool {
+    private func evictOne() throws(Failure) -> Bool {
         if try evict() { return true }
-        return try dropOrphans()
+        return try unlinkOrphans()
     }
 
-    /// A free slot near the key's home.
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            if let slot = table.reserve(key.fraction, within: Table.farthestForSet) { return slot }
+            if let slot = table.reserve(key.hashBits, within: Table.farthestForSet) { return slot }
             spend(Table.looksForFree)
-            // Rare, or where many were removed in the table's order: finish a pass, or grow, which spreads the
-            // neighbourhood; or let an entry near the home go. (Any other would have to be one of hundreds.)
+            // Rare, unless many keys were removed in the table's order: finish a pass, or grow, which spreads the
+            // neighbourhood, or evict near the home. (Elsewhere, it would take hundreds of evictions.)
             if table.shape.mode != TableShape.Mode.steady {
                 try finishPass()
             } else if change.progress.growths < 6, growTable(table.shape) {
@@ -121,7 +116,7 @@ extension ShardWriter {
             } else if let slot = leastUsed(near: key) {
                 evictWhole(slot)
             } else {
-                guard try letOneGo() else {
+                guard try evictOne() else {
                     throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
                 }
                 try rest()
@@ -129,8 +124,8 @@ extension ShardWriter {
         }
     }
 
-    /// A slot for a new key. What is dead in the log may be in the way of a larger table: then it is cleaned, and room
-    /// made anew.
+    /// Returns a slot for a new key. If dead records leave no room for a larger table, cleans the log and makes room
+    /// again.
     private func makeSlot(for record: RecordHeader, _ key: Key, tableHasRoom: Bool)
         throws(Failure) -> Slot
     {
@@ -143,15 +138,15 @@ extension ShardWriter {
         }
     }
 
-    /// A slot for a new key, within the limits by entries, and by what the table can hold.
+    /// Returns a slot for a new key, after making room below the entry limit and in the table.
     @inline(never)
     private func makeSlot(_ key: Key, tableHasRoom: Bool, isPart: Bool) throws(Failure)
         -> Slot
     {
         let limit = geometry.entriesPerShard
         if !isPart, limit > 0 {
-            // The limit gives a warning of one sweep, so that the first victim does not wait for all of it.
-            if !isAdaptive, header[Field.entries] + limit / 32 >= limit {
+            // Sweep early, so that the first victim does not wait for a whole sweep.
+            if !isClock, header[Field.entries] + limit / 32 >= limit {
                 sweepVictims()
             }
             while header[Field.entries] >= limit {
@@ -160,11 +155,11 @@ extension ShardWriter {
                 }
             }
         }
-        if !tableHasRoom, try !letOneGo() {
-            // The disk may have room again. (Once for a call: each part of a large value comes by.)
+        if !tableHasRoom, try !evictOne() {
+            // The disk may have room again. (Once per call: each part of a large value gets here.)
             if change.triesDisk(ofShard: number) { header[Field.diskFullCountdown] = 0 }
             let used = header[Field.used]
-            if !growTable(table.shape) { try dropAllGone() }
+            if !growTable(table.shape) { try unlinkAllDead() }
             guard table.shape.mode != TableShape.Mode.steady || header[Field.used] < used else {
                 change.crowdedBy = try crowdingPart()
                 throw log.noSpace(

@@ -1,8 +1,7 @@
 #if DEBUG && !hasFeature(Embedded)
 import CShalePlatform
 
-/// Points at which tests interrupt a read. Debug builds only.
-/// They run once, in the thread that set them, and not within themselves.
+/// Points at which tests interrupt a read. A hook runs once, in the thread that set it, and not within itself.
 enum ReadHook {
     nonisolated(unsafe) private static var thread: UInt = 0
     nonisolated(unsafe) private static var probe: (() -> Void)?
@@ -10,12 +9,12 @@ enum ReadHook {
     nonisolated(unsafe) private static var parts: (() -> Void)?
     nonisolated(unsafe) private static var key: (() -> Void)?
 
-    /// Runs after a reader has decided where to look, before it looks.
+    /// Runs after a reader has chosen its home bucket, before it probes.
     static func beforeProbe(_ hook: (() -> Void)?) {
         thread = shim_thread_number()
         probe = hook
     }
-    /// Runs after a reader has its bytes, before it asks whether they were recycled meanwhile.
+    /// Runs after a reader has its bytes, before it checks whether they were recycled meanwhile.
     static func beforeValidation(_ hook: (() -> Void)?) {
         thread = shim_thread_number()
         validation = hook

@@ -1,33 +1,30 @@
 import CShalePlatform
 
-/// What a read may do and returns.
 public struct ReadOptions: OptionSet, Sendable {
     public let rawValue: UInt32
     public init(rawValue: UInt32) { self.rawValue = rawValue }
-    /// Also what is past its age but kept.
+    /// Also returns an entry past its age that is still kept.
     public static let stale = ReadOptions(rawValue: 1)
-    /// Leave recency and counters alone.
+    /// Does not change recency or counters.
     public static let peek = ReadOptions(rawValue: 2)
-    /// All but the bytes.
+    /// Returns all but the bytes.
     public static let info = ReadOptions(rawValue: 4)
 }
 
-/// Why there is nothing for a reader, as bits of the C interface.
+/// Why a read misses, as bits of the C interface.
 public struct Miss: Equatable, Sendable {
     public let rawValue: UInt8
     public static let absent = Miss(rawValue: 0)
-    /// Past its age, and not asked for or not kept any longer.
+    /// Past its age, and no stale entry was asked for or kept.
     public static let expired = Miss(rawValue: 4)
     /// One of its tags was invalidated.
     public static let invalidated = Miss(rawValue: 8)
-    /// It was damaged.
     public static let damaged = Miss(rawValue: 16)
 
-    /// Where it is counted.
     @inline(__always) var counter: Int { IndexHead.misses &+ Int(rawValue) &* 2 }
 }
 
-/// What a read answers, and where that is counted. (By a constant for each way out: a hit and a miss need not look.)
+/// A read's status and its counter, a constant on each path: a hit and a miss need not look it up.
 struct Answer {
     let status: Status
     let counter: Int
@@ -42,7 +39,6 @@ struct Answer {
     }
 }
 
-/// What is known of a value that was found.
 public struct Found: Sendable {
     public var size = 0
     public var metaSize = 0
@@ -51,16 +47,16 @@ public struct Found: Sendable {
     /// Milliseconds since 1970; `Int64.max`: never.
     public var expires: Int64 = 0
     public var version: UInt64 = 0
-    /// Bytes that the value takes after compression.
+    /// Bytes of the value after compression.
     public var storedSize: UInt64 = 0
     public var isStale = false
     public var isPinned = false
-    /// Where none was.
+    /// The reason if none was found.
     public var miss = Miss.absent
     public init() {}
 }
 
-/// A caller's buffer, grown as getline(3) grows its own: value first, meta behind it.
+/// A caller's buffer, grown as by getline(3): the value, followed by its meta.
 public struct ValueBuffer {
     public var data: UnsafeMutableRawPointer?
     public var capacity: Int
@@ -69,7 +65,7 @@ public struct ValueBuffer {
         self.capacity = capacity
     }
 
-    /// At least `count` bytes. What was in it is lost. False where there is no memory.
+    /// Provides `count` bytes; discards the content. Returns false without memory.
     @inline(__always)
     mutating func reserve(_ count: Int) -> Bool { count <= capacity && capacity != 0 || grow(count) }
     @inline(never)

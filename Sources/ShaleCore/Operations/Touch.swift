@@ -1,27 +1,26 @@
 import CShalePlatform
 
-/// Another age for an entry.
 extension ShardWriter {
-    /// `since`: a token, where nothing may have happened since it was drawn.
+    /// `since`: a fencing token; if the entry has changed since, returns `conflict`.
     func touch(
         _ key: Key, version: UInt64, since token: UInt64? = nil, maxAge: Int64
     ) throws(Failure) -> Status {
         guard let found = reader.lookup(key) else { return .miss }
         guard let before = reader.entry(found, now: change.now) else {
-            try dropUnreadable(key, location: found.entry.location, isDamaged: true)
+            try unlinkUnreadable(key, location: found.entry.location, isDamaged: true)
             return .miss
         }
-        if before.isGone || version != 0 && before.value.header.lsn != version { return .miss }
+        if before.isDead || version != 0 && before.value.header.lsn != version { return .miss }
         if let token, refusal(key, since: token, before.value.tags, before.value.header.tagCount) != nil {
             return .conflict
         }
-        // The entry's own stale period stays.
+        // The entry keeps its own stale period.
         let lifetime = Lifetime(from: change.now, maxAge: maxAge, stale: before.lifetime.stale)
-        return try before.standing.isExpired
+        return try before.freshness.isExpired
             ? renew(key, before, lifetime) : age(key, before, lifetime)
     }
 
-    /// What a tag has made stale becomes fresh under a new number: the tag table ends what has a lower one.
+    /// Makes an entry fresh that a tag has made stale. It needs a new LSN: the tag table ends entries with a lower one.
     @inline(never)
     private func renew(_ key: Key, _ before: Entry, _ lifetime: Lifetime) throws(Failure)
         -> Status
@@ -30,16 +29,16 @@ extension ShardWriter {
         change.keepsOwn = true
         change.replaced = reader.measure(before.slot.entry.location).pinned
         try makeRoom(record.length, live: true, pins: record.isPinned ? record.length : 0)
-        // Cleaning may have moved the value, or let it go.
-        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
+        // Cleaning may have moved or evicted the value.
+        guard let current = reader.entry(key, now: change.now), !current.isDead else { return .miss }
         rewrite(current.slot, current.value, keyHash: key.hash, lifetime, lsn: reader.drawLSN())
         return .ok
     }
 
-    /// Makes a fresh entry stale. One that would not be kept then goes as by a removal, and so does what the log may have of
-    /// a key without one: nothing of it comes back fresh.
+    /// Makes a fresh entry stale. Removes an entry that would not be kept, and residual records of a key without an
+    /// entry: none comes back fresh.
     func expire(_ key: Key) throws(Failure) -> Status {
-        guard let before = reader.entry(key, now: change.now), !before.isGone, before.lifetime.stale > 0 else {
+        guard let before = reader.entry(key, now: change.now), !before.isDead, before.lifetime.stale > 0 else {
             return try remove(key, version: 0)
         }
         noteRemoval(of: key)
@@ -48,7 +47,7 @@ extension ShardWriter {
             do throws(Failure) {
                 if try age(key, before, before.lifetime.ended(at: change.now)) == .ok { return .ok }
             } catch {
-                // (Its touch record finds no room on a full disk where the entry itself is in the way.)
+                // (On a full disk, the entry itself may occupy the room for its touch record.)
                 guard error.status == .full, !change.makesRoomElsewhere else { throw error }
                 change.progress.removesInstead = true
             }
@@ -68,13 +67,13 @@ extension ShardWriter {
             kind: .touch, flags: flags, keyLength: key.length, storedLength: TouchTarget.size,
             rawLength: TouchTarget.size,
             created: before.value.header.created, expires: lifetime.expires)
-        // (It is not replaced by what needs the room.)
+        // (It is not evicted to make the room.)
         change.keepsOwn = true
         change.replaced = record.isPinned && before.slot.entry.isTouched ? record.length : 0
         try makeRoom(
             record.length, live: true, pins: record.isPinned ? record.length + before.value.length : 0)
-        // Cleaning may have moved the value, or let it go.
-        guard let current = reader.entry(key, now: change.now), !current.isGone else { return .miss }
+        // Cleaning may have moved or evicted the value.
+        guard let current = reader.entry(key, now: change.now), !current.isDead else { return .miss }
         let target = TouchTarget(
             location: current.value.location, number: log.segment(of: current.value.location),
             lsn: current.value.header.lsn)

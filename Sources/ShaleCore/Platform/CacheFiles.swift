@@ -1,37 +1,36 @@
 import CShalePlatform
 
-/// The files of a cache: where they are, and that they are still the ones that
-/// were opened. A cache in memory has none, and its allocations always succeed.
+/// The files of a cache, and checks that they are still the ones that were opened. A cache in memory has none, and its
+/// allocations always succeed.
 struct CacheFiles {
     var path: UnsafeMutablePointer<CChar>?
     var directory: Int32 = -1
     var data: Int32 = -1
     var index: Int32 = -1
     var directoryIdentity = Identity()
-    /// Of the directory from which the path leads; nil where it is not known.
+    /// Identity of the directory where the path starts; nil if unknown.
     var startIdentity: Identity?
     var dataIdentity = Identity()
     var indexIdentity = Identity()
-    /// When they were made, as the index's head has it.
+    /// Birth times, as in the index's head.
     var dataBirth: UInt64 = 0
     var indexBirth: UInt64 = 0
     var isReadOnly = false
     var isOverlay = false
-    /// A read-only handle may have mapped the lower file of an overlay, which nobody writes to: the first writer gets a
-    /// copy. Reading by the descriptor finds that one (since Linux 4.19).
+    /// A read-only handle may have mapped the lower file of an overlay, which is never written: the first writer gets a
+    /// copy. Reading through the descriptor finds the copy (since Linux 4.19).
     var mayBeLower = false
-    /// A tmpfs with huge pages: it gives one, by `fallocate` too, wherever a hole has room for it, and nobody counts the
-    /// rest of it. A mapping without huge pages (`keepPagesSmall`) is given the page that is asked for.
+    /// A tmpfs with huge pages allocates one, with `fallocate` too, wherever a hole has room for it, and the rest of it
+    /// is not counted. A mapping without huge pages (`keepPagesSmall`) gets only the page that it asks for.
     var isTmpfs = false
     var roundsUp = false
     var dataBase: Memory?
     var indexBase: Memory?
-    /// Two hashes of the boot's id; 0 and 0 where it cannot be known, which equals no other.
+    /// Two hashes of the boot ID; 0 and 0 if unknown, which equals no other.
     var boot: (UInt64, UInt64) = (0, 0)
-    /// 0 where it cannot be known.
+    /// 0 if unknown.
     var pidNamespace: UInt64 = 0
 
-    /// Of the file that a descriptor leads to, among those that there are.
     struct Identity: Equatable {
         var device: UInt64 = 0
         var inode: UInt64 = 0
@@ -49,8 +48,8 @@ struct CacheFiles {
 
     var isMemory: Bool { data < 0 }
 
-    /// Whether a descriptor still leads to the file that was opened. A daemonizing program may have closed
-    /// it, and another file may have taken its number; that it cannot be looked at proves neither.
+    /// Whether a descriptor still leads to the opened file. A daemonizing program may have closed it, and another file
+    /// may have its number; an fstat that fails otherwise proves neither.
     @inline(never)
     static func isOurs(_ fd: Int32, _ identity: Identity) -> Bool {
         var s = shim_stat()
@@ -58,20 +57,20 @@ struct CacheFiles {
         return result == 0 ? Identity(s) == identity : result != -SHIM_EBADF
     }
 
-    /// Where the path begins: the root that this process has, or the directory that it is in.
+    /// Where the path starts: the process's root or its working directory.
     var start: UnsafePointer<CChar> {
         let start: StaticString = path.unsafelyUnwrapped.pointee == UInt8(ascii: "/") ? "/" : "."
         return start.cString
     }
 
-    /// Whether the data file was removed, or its directory is not at the path any more. What cannot be told is no: nobody
-    /// may look there, or the program has another root or working directory by now, from which the path leads elsewhere.
+    /// Whether the data file was removed, or its directory is no longer at the path. In doubt false: the process may
+    /// lack the permission to look, or may have another root or working directory by now.
     @inline(never)
     func areAway() -> Bool {
         var s = shim_stat()
         guard shim_sys_fstat(data, &s) == 0, Identity(s) == dataIdentity else { return false }
         if s.links == 0 { return true }
-        // (An overlay may call a file by another number once it was copied.)
+        // (An overlay may report another inode number for a file after it was copied.)
         if !isOverlay, CacheFiles.isOurs(directory, directoryIdentity),
             isElsewhere(shim_sys_fstatat(directory, CacheFiles.dataName.cString, &s), s, dataIdentity)
         {
@@ -114,7 +113,7 @@ struct CacheFiles {
     }
     private func allocate(_ fd: Int32, _ base: Memory?, _ offset: Int, _ count: Int) -> Int {
         if roundsUp, let base, (offset | count) % hugePageSize != 0 { shim_sys_populate(base + offset, count) }
-        // What is there already it leaves alone. What was not given is an error of its own.
+        // Leaves existing pages alone. If populating found no space, this returns the error.
         return shim_sys_fallocate(fd, Int64(offset), Int64(count))
     }
     @inline(never)
@@ -125,7 +124,7 @@ struct CacheFiles {
                 ? "raise this process's limit on the size of files (ulimit -f), or give the cache a smaller capacity"
                 : "free space on the disk, or give the cache a smaller capacity")
     }
-    /// Whether this process's limit on the size of files lets the index reach so far.
+    /// Whether this process's limit on file sizes lets the index reach `end`.
     func mayIndexReach(_ end: Int) -> Bool { index < 0 || shim_may_reach(index, Int64(end)) }
 
     func releaseData(_ offset: Int, _ count: Int) -> Bool {
@@ -139,20 +138,20 @@ struct CacheFiles {
         return shim_sys_punch(index, Int64(offset), Int64(count)) == 0
     }
 
-    /// Where space is rounded up, a file is as long as its mapping: behind a file's end, a mapping is given nothing.
+    /// On a tmpfs with huge pages, a file is as long as its mapping, which cannot be populated beyond the file's end.
     func lengthen(_ fd: Int32, to end: Int) throws(Failure) {
         if roundsUp, Int(try look(fd, "").size) < end { _ = shim_sys_truncate(fd, Int64(end)) }
     }
 
-    /// Nothing is lost where it fails.
+    /// A failure does no harm.
     func shorten(data end: Int, index indexEnd: Int) {
         if roundsUp { return }
         if let size = try? dataSize(), size > end, !isMemory { _ = shim_sys_truncate(data, Int64(end)) }
         if let size = try? indexSize(), size > indexEnd { _ = shim_sys_truncate(index, Int64(indexEnd)) }
     }
 
-    /// Reads by a system call: touching a hole of a mapping would allocate it on some file systems,
-    /// and touching what is beyond the end raises a signal. False where there is less.
+    /// Reads by a system call: touching a hole of a mapping allocates it on some file systems, and an address beyond
+    /// the file's end raises a signal. Returns false if the file is shorter.
     func readData(_ offset: Int, into p: Memory, _ count: Int) throws(Failure) -> Bool {
         if isMemory {
             if let dataBase { memcpy(p, dataBase + offset, count) }
@@ -163,7 +162,7 @@ struct CacheFiles {
         return result == count
     }
 
-    /// Up to a sector, by a system call: what a kill or the kernel's writing back finds is all of it or nothing.
+    /// Writes up to a sector by a system call: a kill or the kernel's writeback finds all or nothing.
     func writeData(_ p: Memory, _ count: Int, at offset: Int) throws(Failure) {
         if isMemory {
             if let dataBase { shim_copy(dataBase + offset, p, count) }
@@ -176,8 +175,7 @@ struct CacheFiles {
         }
     }
 
-    /// Bytes up to the end of the data file; `Int.max` in memory. What is not the data file says nothing of what is in
-    /// it.
+    /// Returns bytes, `Int.max` in memory. Throws if the descriptor leads to another file.
     func dataSize() throws(Failure) -> Int {
         if isMemory { return Int.max }
         try verify(data, dataIdentity, CacheFiles.dataName)
@@ -204,7 +202,6 @@ struct CacheFiles {
         try sync(data, CacheFiles.dataName)
     }
 
-    /// Bytes on disk.
     func diskBytes(_ fd: Int32, _ identity: Identity) -> UInt64 {
         var s = shim_stat()
         guard fd >= 0, shim_sys_fstat(fd, &s) == 0, Identity(s) == identity else { return 0 }
@@ -212,7 +209,7 @@ struct CacheFiles {
     }
 
     mutating func closeAll() {
-        // A number that the program closed may be somebody else's by now.
+        // A descriptor that the program closed may belong to another file by now.
         for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)]
         where fd >= 0 {
             if identity == Identity() || CacheFiles.isOurs(fd, identity) { _ = shim_sys_close(fd) }

@@ -7,10 +7,10 @@ struct Clock: Sendable {
     nonisolated(unsafe) var context: UnsafeMutableRawPointer?
 
     @inline(__always) var now: Int64 { function.map { shim_call_clock($0, context) } ?? shim_now_ms() }
-    /// As records keep it: 48 bits.
+    /// As kept in records: 48 bits.
     @inline(__always) var now48: UInt64 { Age.point(now) }
 
-    /// Whether the point is ahead, where that can be told cheaply: ticks are never a second late.
+    /// Whether the point is certainly ahead, by a cheap clock whose ticks are never a second late.
     @inline(__always) func isWellBefore(_ point: UInt64) -> Bool {
         function == nil && Age.point(shim_recent_ms()) &+ 1000 < point
     }
@@ -20,13 +20,12 @@ struct Clock: Sendable {
 enum Age {
     static let never = Int64.max
     static let none: Int64 = -1
-    /// The point of `never`, as records keep it.
     static let neverPoint: UInt64 = (1 << 48) - 1
 
     @inline(__always) static func point(_ ms: Int64) -> UInt64 {
         ms <= 0 ? 0 : ms >= Int64(Age.neverPoint) ? Age.neverPoint - 1 : UInt64(ms)
     }
-    /// The point an age after `start`; `never` for ages beyond what 48 bits hold.
+    /// Returns the point `age` after `start`; `never` for points beyond 48 bits.
     @inline(__always) static func after(_ start: UInt64, age: Int64) -> UInt64 {
         if age == never { return Age.neverPoint }
         if age <= 0 { return start }

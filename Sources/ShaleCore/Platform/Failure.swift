@@ -1,14 +1,13 @@
 import CShalePlatform
 
-/// What a call answers. The values are those of `shale.h`.
+/// The result of a call. The values are those of `shale.h`.
 public enum Status: Int32, Sendable {
     case ok = 0, miss = 1, stale = 2, conflict = 3, end = 4
     case invalid = -1, tooLarge = -2, full = -3, memory = -4, io = -5
     case format = -6, version = -7, busy = -8, filesystem = -9, permission = -10
 }
 
-/// An error on its way out of the engine: small enough for registers. Its
-/// sentence waits in the thread's error slot, where `Failure.message` finds it.
+/// An error: small enough for registers. Its message is in the thread's error slot (`Message.last`).
 public struct Failure: Error, Sendable {
     public let status: Status
     /// The system call's errno, or 0.
@@ -19,7 +18,7 @@ extension StaticString {
     var cString: UnsafePointer<CChar> { UnsafeRawPointer(utf8Start).assumingMemoryBound(to: CChar.self) }
 }
 
-/// Writes the sentence of an error: what failed, on which file, why, what to do.
+/// Writes an error's message: what failed, on which file, why, what to do.
 struct Message {
     private var length = 0
 
@@ -84,21 +83,21 @@ struct Message {
 }
 
 extension Failure {
-    /// For causes that need no file: "what, why, what to do" in one piece.
+    /// Returns the error of a cause that needs no file: "what, why, what to do" in one piece.
     @inline(never)
     static func because(_ status: Status, _ sentence: StaticString) -> Failure {
         Message().adding(sentence).failure(status)
     }
 
-    /// No room on the disk, for anybody; neither the cache's own limits, nor one of this process.
+    /// Whether the disk is full for every process, not a limit of the cache or of this process.
     var isDiskFull: Bool { errno == Int32(SHIM_ENOSPC) || errno == Int32(SHIM_EDQUOT) }
-    /// This process may not make a file so large; others may.
+    /// Whether this process may not make a file so large; others may.
     var isFileLimit: Bool { errno == Int32(SHIM_EFBIG) }
 
     public static var outOfMemory: Failure { because(.memory, "out of memory; the call changed nothing") }
 
-    /// A system call's failure: "cannot open /dir/shale.data: Permission denied; advice". Without a directory
-    /// the file's name stands alone.
+    /// Returns the error of a system call: "cannot open /dir/shale.data: Permission denied; advice". Without a
+    /// directory, the message has only the file's name.
     @inline(never)
     static func system(
         _ what: StaticString, _ directory: UnsafePointer<CChar>?, _ file: StaticString, _ result: Int,

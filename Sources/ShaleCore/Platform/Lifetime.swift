@@ -1,9 +1,9 @@
-/// How long an entry lives, as its record keeps it.
+/// How long an entry lives, as kept in its record.
 struct Lifetime {
     let expires: UInt64
     /// Whether it is kept past its age.
     let keepsStale: Bool
-    /// Until when; where it never expires, for how long it would be.
+    /// The end of the stale period; if the entry never expires, the period's length.
     let staleWord: UInt64
 
     init(expires: UInt64, keepsStale: Bool, staleWord: UInt64) {
@@ -20,7 +20,7 @@ struct Lifetime {
 
     static let forever = Lifetime(expires: Age.neverPoint, keepsStale: false, staleWord: 0)
 
-    /// When the entry may be served no more, stale or not.
+    /// When the entry may no longer be served, stale or not.
     @inline(__always) var deadline: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
     @inline(__always) func isFresh(at now: UInt64) -> Bool { now < expires }
     @inline(__always) func isOver(at now: UInt64) -> Bool { now >= deadline }
@@ -31,27 +31,27 @@ struct Lifetime {
             ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
     }
 
-    /// Where it ends at a time, if it has not ended before: its stale period counts from there.
+    /// Returns the lifetime that ends at `time` at the latest; the stale period starts there.
     func ended(at time: UInt64) -> Lifetime {
         expires <= time ? self : Lifetime(from: time, maxAge: Age.none, stale: stale)
     }
 }
 
-/// The slots' 24-bit expiry, in units of 64 seconds from the cache's base,
-/// rounded up: a first test. 0: never, 1: read the record, all ones: far away.
+/// A slot's 24-bit expiry, in units of 64 seconds from the cache's base, rounded up: a first test. 0: never, 1: read
+/// the record, all ones: far away.
 enum SlotExpiry {
     static let unit: UInt64 = 64_000
     static let far: UInt64 = 0xFF_FFFF
 
     static func of(deadline: UInt64, base: UInt64) -> UInt64 {
         if deadline == Age.neverPoint { return 0 }
-        // (A damaged stale word may say any 64 bits.)
+        // (A damaged stale word may have any 64 bits.)
         let units = deadline / unit + (deadline % unit == 0 ? 0 : 1)
         if units <= base &+ 1 { return 1 }
         return min(units - base, far)
     }
     /// Whether the deadline may be over; the record decides.
-    @inline(__always) static func mayBeGone(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
+    @inline(__always) static func mayBeDead(_ expiry: UInt64, now: UInt64, base: UInt64) -> Bool {
         if expiry == 0 { return false }
         if expiry == 1 || expiry == far { return true }
         return now > (base &+ expiry &- 1) &* unit

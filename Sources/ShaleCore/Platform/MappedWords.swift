@@ -1,6 +1,6 @@
 import CShalePlatform
 
-/// A structure in mapped memory whose words have names: the name of another structure's word does not compile.
+/// Named words in mapped memory: the name of another structure's word does not compile.
 protocol MappedWords {
     static var size: Int { get }
     var at: Memory { get }
@@ -9,7 +9,6 @@ protocol MappedWords {
 struct MappedWord<Owner: MappedWords> {
     let offset: Int
     init(_ offset: Int) { self.offset = offset }
-    /// Of several, one behind the other.
     @inline(__always) subscript(_ i: Int) -> MappedWord { MappedWord(offset &+ i &* 8) }
 }
 

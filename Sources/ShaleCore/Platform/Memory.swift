@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// Raw memory of a mapping or a buffer. Fields are reached by byte offset, each
-/// with the ordering that its use needs; nothing else in the core touches memory.
+/// Raw memory of a mapping or a buffer. Fields are accessed by byte offset, with the ordering that the use needs; no
+/// other code of the core accesses memory.
 typealias Memory = UnsafeMutableRawPointer
 
 extension UnsafeMutableRawPointer {
@@ -18,18 +18,18 @@ extension UnsafeMutableRawPointer {
         shim_store64(self + offset, shim_load64(self + offset) &+ UInt64(truncatingIfNeeded: value))
     }
 
-    // Published to, or read from, threads that hold no lock.
+    // Shared with threads that hold no lock.
     @inline(__always) func acquire(_ offset: Int) -> UInt64 { shim_load64_acquire(self + offset) }
     @inline(__always) func release(_ offset: Int, _ value: UInt64) { shim_store64_release(self + offset, value) }
 
     @inline(__always) func zero(_ count: Int) { shim_zero(self, count) }
 }
 
-/// Bytes that a caller lends for the length of a call.
+/// Bytes lent by a caller for the length of a call.
 public typealias Bytes = UnsafeRawBufferPointer
 
 extension UnsafeRawBufferPointer {
-    /// An address even for an empty buffer: C functions want one.
+    /// An address even for an empty buffer: C functions require one.
     @inline(__always) var start: UnsafeRawPointer {
         baseAddress ?? UnsafeRawPointer(bitPattern: 8).unsafelyUnwrapped
     }
@@ -37,17 +37,16 @@ extension UnsafeRawBufferPointer {
 
 @inline(__always) func roundUp(_ value: Int, to unit: Int) -> Int { (value + unit - 1) / unit * unit }
 
-/// Which of so many parts a 32-bit hash falls into. They are in the order of the hashes.
+/// Which of `count` parts a hash falls into, in the order of the hashes.
 @inline(__always) func scaled(_ hash: UInt32, to count: Int) -> Int {
     Int(truncatingIfNeeded: (UInt64(hash) &* UInt64(truncatingIfNeeded: count)) >> 32)
 }
 
-/// Pages are what the kernel allocates, and what `du` counts.
+/// Pages are the kernel's units of allocation, which `du` counts.
 let pageSize = Sizes.page
 let hugePageSize = Int(SHIM_HUGE_PAGE)
 
-/// Fetches bytes into the processor's cache, 2 KiB at most: the processor itself goes on from there. A hint, wherever
-/// they are.
+/// Prefetches 2 KiB at most: the processor continues from there. A hint, at any address.
 @inline(__always) func prefetchLines(_ p: Memory, from start: Int = 0, to end: Int) {
     var offset = start
     while offset < min(end, 2048) {

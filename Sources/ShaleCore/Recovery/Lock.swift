@@ -1,8 +1,8 @@
 import CShalePlatform
 
-/// How calls take a shard's lock. The next holder after a killed writer first settles what that one was changing.
+/// The next holder of the lock after a killed writer first completes or undoes its change.
 extension Shard {
-    /// What is asked under the lock without a change of entries: `state` stays quiet.
+    /// Locks without a change of entries: `state` stays quiet.
     @inline(__always)
     func locked<R>(waiting patience: Patience = .ofCall, _ body: (borrowing ShardWriter) throws(Failure) -> R)
         throws(Failure) -> R
@@ -28,13 +28,12 @@ extension Shard {
         }
     }
 
-    /// Locks once, and so settles what a killed writer left.
     func settle() throws(Failure) { try locked { _ in } }
 
     // MARK: Rebuilding
 
-    /// Makes the shard's index anew, unless somebody else does meanwhile, who is waited for. Where it has parts of values
-    /// whose manifests other shards have, those come first: one lock at a time.
+    /// Rebuilds the index, or waits while another caller does. If the shard has parts of values with manifests in other
+    /// shards, these manifests come first, one lock at a time.
     @inline(never)
     private func rebuild(waiting patience: Patience) throws(Failure) {
         let now = engine.pointee.clock.now48
@@ -44,14 +43,14 @@ extension Shard {
             let other = Shard(engine, i)
             if other.header.hasManifests(other.header.moment) { continue }
             do throws(Failure) { try other.rebuild(at: now, waits: true, waiting: patience) } catch {
-                // (Where it cannot be rebuilt, its parts stay in doubt.)
+                // (If that shard cannot be rebuilt, its parts stay in doubt.)
                 if error.status == .busy { throw error }
             }
         }
         try rebuild(at: now, waits: false, waiting: patience)
     }
 
-    /// One step, as `Rebuild.run` has it. Does nothing if the shard is in order by the time that it is locked.
+    /// One step, as `Rebuild.run` describes it. Does nothing if the shard is in order once locked.
     @inline(never)
     func rebuild(at now: UInt64, waits: Bool, waiting patience: Patience) throws(Failure) {
         var change = Change.withoutTime
@@ -68,11 +67,10 @@ extension Shard {
         return false
     }
 
-    /// A reader that meets a rebuild waits for it.
     @inline(never)
     func waitForRebuild() throws(Failure) {
         if !engine.pointee.isReadOnly { return try settle() }
-        // Its mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
+        // A read-only mapping cannot take the lock. The rebuild takes a tenth of a second, once its turn has come.
         let limit = engine.pointee.waits.limit, most = limit == 0 ? 10_000 : limit
         var end = shim_uptime_ms() &+ most
         while header.isBeingRebuilt {
@@ -80,7 +78,7 @@ extension Shard {
                 guard limit == 0, FileLock.rebuilding.isHeld(engine.pointee.files.data) else {
                     throw Failure.because(
                         .busy,
-                        "the cache is being rebuilt and its writer does not go on; open it for writing to recover it")
+                        "the cache is being rebuilt and its writer has stopped; open it for writing to recover it")
                 }
                 end = shim_uptime_ms() &+ most
             }

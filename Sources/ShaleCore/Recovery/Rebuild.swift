@@ -1,9 +1,7 @@
 import CShalePlatform
 
-/// A shard's index, made anew from its log: replayed in order, which is all
-/// that it takes. Recency becomes the order of writing, and entries that had
-/// been evicted may come back. Removed, replaced and invalidated ones do not:
-/// what removed them comes later in the log.
+/// Rebuilds a shard's index by replaying its log in order. Recency becomes the order of writing, and evicted entries
+/// may come back; removed, replaced and invalidated ones do not: the record that ended them comes later.
 struct Rebuild: ShardParts {
     private typealias State = ShardHeader.State
 
@@ -16,8 +14,8 @@ struct Rebuild: ShardParts {
         self.now = now
     }
 
-    /// Marks a shard of a new index, which nothing else sees yet, as one to be rebuilt from its log alone. Returns the
-    /// highest lsn there: before anything draws numbers, they must be above those of all shards. `lead`: as in `link`.
+    /// Marks a shard of a new, invisible index for a rebuild from its log. Returns the highest LSN there: new LSNs must
+    /// exceed those of all shards. `lead`: see `link`.
     static func announce(_ shard: borrowing ShardWriter, fileSize: Int, lead: UInt64) throws(Failure) -> UInt64 {
         shard.header[Field.state] = State.rebuilding | State.isNew
         shard.raiseEpoch(by: 1)
@@ -25,9 +23,8 @@ struct Rebuild: ShardParts {
         return Replay(shard, at: 0).highestLSNOfHead()
     }
 
-    /// What a killed writer was changing, or a new index lacks; the lock is held. `waits`: parts that may belong to
-    /// values in other shards are left until all manifests are known, so that those of values that were replaced take no
-    /// room; else parts in doubt are kept, and are left to the cleaner.
+    /// Rebuilds under the lock. `waits`: leaves parts that may belong to values in other shards until all manifests are
+    /// known, so that parts of replaced values take no room; else parts in doubt are kept, for the cleaner.
     @inline(never)
     func run(waits: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
@@ -58,17 +55,17 @@ struct Rebuild: ShardParts {
     }
 
     private func replayAllButParts(_ shard: borrowing ShardWriter) throws(Failure) -> Replay {
-        // Before anything is changed: the program may have closed the descriptor.
+        // Before any change: the program may have closed the descriptor.
         let fileSize = try engine.pointee.files.dataSize()
         #if SHALE_FAULTS
         shim_tell(SHIM_REPLAYED, header.at)
         #endif
-        // (Odd, and another one: the manifests of a rebuild that was interrupted go.)
+        // (An odd, new epoch: the manifests of an interrupted rebuild no longer count.)
         header.release(Field.epoch, (header[Field.epoch] | 1) &+ 2)
         let isNew = header[Field.state] & State.isNew
         header[Field.state] = State.rebuilding | isNew
         shim_fence()
-        // What a killed writer was changing is in the log, or is not.
+        // A killed writer's change is in the log or is not.
         for field in [
             Field.transaction, Field.copiedSlot.word, Field.relocation, Field.moveCount.word, Field.pending.word,
         ] { header[field] = 0 }
@@ -76,15 +73,14 @@ struct Rebuild: ShardParts {
             header[Field.tablePages] = geometry.shardIndexBytes(buckets: Table.leastBuckets)
         }
         shard.resetIndex()
-        useTimes.removeAll()
-        // The pages of a new index's log may be missing, and the states of its frames are unknown.
+        accessClock.removeAll()
+        // A new index's log may lack pages, and the states of its frames are unknown.
         let afterPowerLoss = isNew != 0
         header[Field.corrupt] += try SegmentChain(shard, afterPowerLoss: afterPowerLoss).link(fileSize)
         presizeTable(shard)
         var replay = Replay(shard, at: now)
         try replay.run(afterPowerLoss: afterPowerLoss, shard)
-        // Parts of what is gone are not current.
-        if replay.hasParts { try dropGonePins(shard) }
+        if replay.hasParts { try unlinkDeadPins(shard) }
         return replay
     }
 
@@ -93,29 +89,29 @@ struct Rebuild: ShardParts {
         try replay.replayParts(shard)
     }
 
-    /// What is pinned and has expired or been invalidated is nobody's victim, and would be in the way of all others.
-    private func dropGonePins(_ shard: borrowing ShardWriter) throws(Failure) {
+    /// Unlinks dead pinned entries, which are never evicted and are in the way of others.
+    private func unlinkDeadPins(_ shard: borrowing ShardWriter) throws(Failure) {
         if header[Field.pinnedBytes] == 0 { return }
-        try shard.with(Change(now: now)) { shard throws(Failure) in try shard.dropGone() }
+        try shard.with(Change(now: now)) { shard throws(Failure) in try shard.unlinkDead() }
     }
 
     private func finish(_ shard: borrowing ShardWriter) throws(Failure) {
-        try dropGonePins(shard)
+        try unlinkDeadPins(shard)
         try shard.with(Change.withoutTime) { shard throws(Failure) in
-            // Its size was guessed before anything was known of pins.
+            // The table's size was estimated before pins were known.
             try shard.shrinkTableForPins()
             try enforceLimits(shard)
             reclaimDeadTail(shard)
             log.providePinned()
         }
         header[Field.rebuilds] += 1
-        shard.forgetChanges()
+        shard.clearFences()
         shim_fence()
         header.release(Field.epoch, header[Field.epoch] &+ 1)
         header.endChange()
     }
 
-    /// As large as a segment from the middle lets expect, and a little more, so that it need not grow on the way.
+    /// Sizes the table by a segment from the middle, and a little larger, so that it need not grow during the replay.
     private func presizeTable(_ shard: borrowing ShardWriter) {
         let count = log.count
         guard count > 1 else { return }
@@ -128,7 +124,7 @@ struct Rebuild: ShardParts {
             offset += record.length
         }
         let wanted = records * count / 4 * 64 / (TableLoad.grow - 3)
-        // (The frames that were found are no measure: the cleaner needs some beside them.)
+        // (The log needs the cleaner's reserve beside the frames found.)
         let most = geometry.shardBudget - (count + log.reserve) * log.segmentSize
         var buckets = Table.leastBuckets
         while buckets < wanted, geometry.shardIndexBytes(buckets: TableShape.grown(buckets)) <= most {
@@ -137,14 +133,14 @@ struct Rebuild: ShardParts {
         if buckets > Table.leastBuckets { _ = shard.growTable(to: buckets) }
     }
 
-    /// The log begins again where it did when its head was begun. What had been cleaned since is dead,
-    /// and goes at once, so that the cleaner finds the room that it had. (With the adaptive policy what had left is back,
-    /// nothing is known of uses, and cleaning evicts: no more of that than the cleaner needs.)
+    /// Cleans segments that were already cleaned before: the log begins again where it began when its head was created.
+    /// Their records are dead, and cleaning them gives the cleaner the room that it had. (With CLOCK, evicted entries
+    /// are back, uses are unknown, and cleaning evicts: no more than the cleaner needs.)
     private func reclaimDeadTail(_ shard: borrowing ShardWriter) {
         if engine.pointee.isReadOnly { return }
-        // Once round at most: with pinned entries over the limit it would never end.
+        // Once round: with pinned entries over the limit it would never end.
         var left = log.count * log.segmentSize
-        let wanted = reader.isAdaptive ? log.reserve : log.wantedFree
+        let wanted = reader.isClock ? log.reserve : log.wantedFree
         while left > 0, log.availableFrames < wanted, let cleaned = try? Cleaner(shard).cleanRecord(shard),
             cleaned > 0
         {
@@ -152,11 +148,11 @@ struct Rebuild: ShardParts {
         }
     }
 
-    /// What a smaller capacity, or evicted entries that came back, put over the limits.
+    /// Evicts what exceeds a smaller capacity, or comes from evicted entries that are back.
     private func enforceLimits(_ shard: borrowing ShardWriter) throws(Failure) {
         let limit = geometry.entriesPerShard, evictions = header[Field.evictions]
         while limit > 0, header[Field.entries] > limit, try shard.evict() {}
-        while header[Field.live] > log.mostLive(of: log.usableFrames, log.pinLoss), try shard.evict() {}
+        while header[Field.live] > log.mostLive(of: log.usableFrames, log.pinWaste), try shard.evict() {}
         // (They had been evicted before.)
         header[Field.evictions] = evictions
     }

@@ -1,11 +1,9 @@
 import CShalePlatform
 
-/// What whoever locks a shard does whose writer was killed: it takes the transaction that was under way back, or
-/// lets it stand, ends moves within the table, and finishes what concerns the whole shard. The log is not read, but
-/// for one record's head. Some 20 KiB are touched at most; readers go on, and it may itself be killed anywhere: all
-/// that it does can be done again.
-///
-/// What the victims' heaps and a sweep held is forgotten; stamps, and so the order of use, are in the slots.
+/// Recovers a shard, in the next call that locks it after its writer was killed: undoes the open transaction or lets it
+/// stand, ends moves within the table, and finishes operations on the whole shard. Reads only one record's head of the
+/// log, and touches 20 KiB at most. Readers go on. It may itself be killed anywhere: all steps can be repeated. The
+/// victims' heaps and a sweep's state are discarded; the stamps, and so the order of use, are in the slots.
 struct Recovery: ShardParts {
     let log: Log
 
@@ -17,7 +15,7 @@ struct Recovery: ShardParts {
         let outer = shim_part(("recovery" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
-        // (Words that no writer leaves: the index is damaged.)
+        // (No writer leaves such words: the index is damaged.)
         guard isRecoverable else { return try rebuild(shard) }
         table.endMoves()
         if header[Field.transaction] != 0 {
@@ -29,7 +27,7 @@ struct Recovery: ShardParts {
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
         victims.reset()
-        // (What it has counted may be half of a change.)
+        // (Its sums may contain half of a change.)
         if shard.isAuditing { shard.beginAudit() }
         try finishPending(shard)
         header.endChange()
@@ -44,7 +42,7 @@ struct Recovery: ShardParts {
         return commitAt != 0 && header.at.u64(commitAt) == header[Field.commitValue]
     }
 
-    /// As it was; where a reader has used the entry meanwhile, with that stamp.
+    /// Restores the second word, but keeps the stamp of a reader that has used the entry meanwhile.
     private func restoreSecondWord(_ slot: Slot) {
         let new = SlotUse(header[Field.stampedNew]), old = SlotUse(header[Field.stampedOld])
         while true {
@@ -63,7 +61,7 @@ struct Recovery: ShardParts {
         if noted != 0 {
             let frame = Int(noted & 0xFFFF_FFFF)
             if noted >> 40 & 1 != 0 {
-                // A head that never was: a rebuild would take its header for one. The frame holds no segment any more.
+                // A head that was never published: a rebuild would trust its header. The frame holds no segment.
                 SegmentHeader.destroy(at: engine.pointee.data + log.offset(ofFrame: frame))
                 log.numberWord(frame).release(0, 0)
             }
@@ -73,7 +71,7 @@ struct Recovery: ShardParts {
         shim_fence_release()
     }
 
-    /// A copy that its slot points to already is part of the log.
+    /// Ends a copy: if its slot already points to it, it is part of the log.
     private func endCopy() {
         let slot = header[Field.copiedSlot]
         if slot == 0 { return }
@@ -84,8 +82,8 @@ struct Recovery: ShardParts {
         header.release(Field.copiedSlot, 0)
     }
 
-    /// A record behind the head's end was sealed by a call that never returned, and nothing shows it to readers. Left
-    /// there, a rebuild would.
+    /// Discards a record beyond the head's end, sealed by a call that never returned. Readers cannot see it, but a
+    /// rebuild would.
     private func discardUnfinishedRecord() {
         guard log.count > 0, log.headOffset <= log.segmentSize - RecordHeader.size else {
             return
@@ -98,10 +96,9 @@ struct Recovery: ShardParts {
         if pending & ShardHeader.Pending.clear != 0 { shard.finishClear() }
         // (Parts in other shards are left to the cleaner.)
         if pending & ShardHeader.Pending.clearInPlace != 0 { try shard.clear() }
-        if pending & ShardHeader.Pending.rebase != 0 { Rebase(shard).run() }
+        if pending & ShardHeader.Pending.renumber != 0 { Renumber(shard).run() }
     }
 
-    /// Whether all that recovery goes by lies inside the shard.
     private var isRecoverable: Bool {
         let framesPerShard = geometry.framesPerShard
         func isOffset(_ field: ShardHeader.Count) -> Bool {
@@ -115,7 +112,7 @@ struct Recovery: ShardParts {
             LogWords(at: header.at + saved + LogWords.offset - ShardHeader.saved)
                 .isInside(framesPerShard: framesPerShard, segmentSize: log.segmentSize)
         }
-        // (A table that has become smaller since the last transaction may have had its slots beyond.)
+        // (A table that has shrunk since may have left the last transaction's slots beyond its end.)
         let isOpen = header[Field.transaction] != 0
         return (!isOpen || isOffset(Field.commitAt) && isOffset(Field.stampedSlot)) && isOffset(Field.copiedSlot)
             && header[Field.copyEnd] >= 0 && header[Field.copyEnd] <= log.segmentSize && header[Field.copyEnd] & 7 == 0
@@ -123,7 +120,7 @@ struct Recovery: ShardParts {
             && isFrameRecoverable
     }
 
-    /// A head that never was took a free frame, which lies inside the file.
+    /// Whether the frame of an unpublished head lies inside the file, as a free frame does.
     private var isFrameRecoverable: Bool {
         let noted = header[Field.frame], frame = Int(noted & 0xFFFF_FFFF)
         guard frame < geometry.framesPerShard else { return false }
@@ -131,8 +128,8 @@ struct Recovery: ShardParts {
         return noted >> 40 & 1 == 0 || state == .free || state == .inLog
     }
 
-    /// What was put back may be damaged too, and the log is written to next. (A program that has closed the descriptor
-    /// has nobody to ask for the file's size, and an index that was sound when it was attached.)
+    /// The restored words may be damaged too, and the log is written next. (Without the descriptor, which the program
+    /// may close, the file's size is unknown; the index was consistent when attached.)
     private var isLogAgreed: Bool {
         guard let size = try? engine.pointee.files.dataSize() else { return true }
         return reader.isLogConsistent(dataSize: size, isQuiet: true)

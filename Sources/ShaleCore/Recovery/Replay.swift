@@ -1,20 +1,19 @@
 import CShalePlatform
 
-/// A shard's log, read in order: each record supersedes what its key had before.
+/// Replays a shard's log: each record supersedes the earlier ones of its key.
 struct Replay: ShardParts {
     let log: Log
 
-    /// How far the log was certainly on the disk.
+    /// The position up to which the log was certainly on disk.
     var synced = SyncedPosition(number: 0, offset: 0)
     var highestLSN: UInt64 = 0
-    /// Where the table could not hold all: the time of the moment. What it ended goes then, and stays out of the index;
-    /// a touch record that comes later takes it back.
+    /// Set once the table could not hold all entries: those dead at this time are unlinked and stay out of the index,
+    /// until a later touch record.
     var now: UInt64?
     /// Whether tags were invalidated or expired since.
     var hasNewInvalidations = false
-    /// Whether there are parts of large values, and whether some of them may be of values in other shards.
+    /// Whether there are parts of large values, and whether some may belong to values in other shards.
     var hasParts = false, hasSpreadParts = false
-    /// The time of the rebuild.
     private let time: UInt64
 
     init(_ shard: borrowing ShardWriter, at time: UInt64) {
@@ -22,7 +21,6 @@ struct Replay: ShardParts {
         self.time = time
     }
 
-    /// What a record makes of the index.
     @inline(never)
     mutating func apply(_ record: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) {
         let view = record.view, header = view.header
@@ -33,15 +31,15 @@ struct Replay: ShardParts {
         case .touch:
             try applyTouch(view, key, shard)
         case .tombstone:
-            if let slot = reader.lookup(key) { shard.drop(slot) }
+            if let slot = reader.lookup(key) { shard.unlink(slot) }
         case .invalidate, .expire:
             guard key.length == 8 else { return }
             let tag = view.key.loadUnaligned(as: UInt64.self)
             try shard.makeTagRoom(for: tag)
             tags.add(tag, record.kind == .expire ? .expiry(header.expires) : .invalidation, lsn: header.lsn)
             hasNewInvalidations = true
-        case .loss:
-            if key.length == Loss.size { apply(Loss(at: view.key), shard) }
+        case .damage:
+            if key.length == Damage.size { apply(Damage(at: view.key), shard) }
         case .end, .gap: break
         }
     }
@@ -54,20 +52,20 @@ struct Replay: ShardParts {
         if isPart, view.partKey == nil { return }
         let slot = reader.lookup(key, isPart: isPart)
         if record.codec == RecordHeader.Codec.dictionary, !engine.pointee.dictionaries.frames.has(record.dictionary) {
-            // Evicted before its dictionary made room for another.
-            if let slot { shard.drop(slot) }
+            // The entry was evicted before its dictionary was replaced by another.
+            if let slot { shard.unlink(slot) }
             return
         }
         guard log.isBodySound(view) else {
-            // It still supersedes what is older, unless that is what it was copied from.
+            // It still supersedes older records, unless the older one is what it was copied from.
             header[Field.corrupt] += 1
-            if let slot, reader.lsn(of: slot) != record.lsn { shard.drop(slot) }
+            if let slot, reader.lsn(of: slot) != record.lsn { shard.unlink(slot) }
             return
         }
         let lifetime = record.lifetime(at: view.at)
         if let now, lifetime.isOver(at: now), !isTouched {
-            // (A clock that is set back, or another handle's, may find it fresh.)
-            if let slot { shard.drop(slot) } else { header[Field.ghost] = log.headNumber }
+            // (For a clock that is set back, or another handle's, it may be fresh.)
+            if let slot { shard.unlink(slot) } else { header[Field.residual] = log.headNumber }
             return
         }
         guard let target = slot != nil ? slot : try freeSlot(for: key, isPinned: record.isPinned, shard) else { return }
@@ -77,40 +75,41 @@ struct Replay: ShardParts {
         shard.publish(&draft, at: view.location, in: target, isNew: slot == nil)
     }
 
-    /// Nil where not even evicting helps: the key is known to the log alone. What is pinned is not given up for that.
+    /// Returns a free slot; nil if even evicting frees none: then the entry is in the log only. Never nil for a pinned
+    /// entry.
     private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
         -> Slot?
     {
         if !shard.maintainTable(mayShrink: false) { _ = try shard.evict() }
         var tries = 0
         while true {
-            if let free = table.reserve(key.fraction) { return free }
+            if let free = table.reserve(key.hashBits) { return free }
             tries += 1
-            table.advance(Int.max) { shard.drop($0) }
+            table.advance(Int.max) { shard.unlink($0) }
             if !shard.maintainTable(mayShrink: false), tries <= 4 { continue }
             if try shard.evict(), tries <= 1000 { continue }
-            if try dropGone(shard) {
+            if try unlinkDead(shard) {
                 tries = 0
             } else if isPinned {
-                // More is pinned than was admitted: a power cut has brought it back.
+                // More entries are pinned than were admitted, after a power failure.
                 if shard.growTable(table.shape, overdraws: true) { continue }
                 throw log.noSpace(
                     "the index has no room for all that is pinned; free space on the disk, or raise the capacity")
             } else {
-                header[Field.ghost] = log.headNumber
+                header[Field.residual] = log.headNumber
                 return nil
             }
         }
     }
 
-    /// What is gone by now, where that was not asked since anything more can be.
-    private mutating func dropGone(_ shard: borrowing ShardWriter) throws(Failure) -> Bool {
+    /// Unlinks entries dead by now, unless that was done and no tag changed since. Returns whether that freed any slot.
+    private mutating func unlinkDead(_ shard: borrowing ShardWriter) throws(Failure) -> Bool {
         if now != nil, !hasNewInvalidations { return false }
         let timed = Change(now: time)
         now = time
         hasNewInvalidations = false
         let used = header[Field.used]
-        try shard.with(timed) { shard throws(Failure) in try shard.dropGone() }
+        try shard.with(timed) { shard throws(Failure) in try shard.unlinkDead() }
         return header[Field.used] < used
     }
 
@@ -124,7 +123,7 @@ struct Replay: ShardParts {
         guard log.isBodySound(view) else {
             // It still supersedes the age that the value had before.
             header[Field.corrupt] += 1
-            shard.drop(slot)
+            shard.unlink(slot)
             return
         }
         let old = slot.entry.location
@@ -133,7 +132,7 @@ struct Replay: ShardParts {
         }
         guard current.location == target.location else {
             // The copy that was touched is damaged. Its original has an age that may be over.
-            shard.drop(slot)
+            shard.unlink(slot)
             return
         }
         shard.account(reader.measure(old), sign: -1, of: slot)
@@ -145,7 +144,7 @@ struct Replay: ShardParts {
         shard.account(reader.measure(view.location), sign: 1, of: slot)
     }
 
-    /// Whether the value that was touched is still where it was then, and whole.
+    /// Whether the touched value is still at its location, and intact.
     private func isInLog(_ target: TouchTarget) -> Bool {
         guard let value = log.record(target.location), log.segment(of: target.location) == target.number,
             log.state(ofFrame: log.frame(of: target.location)) == .inLog
@@ -153,12 +152,12 @@ struct Replay: ShardParts {
         return value.header.lsn == target.lsn && log.isHeadSound(value) && log.isBodySound(value)
     }
 
-    private mutating func apply(_ loss: Loss, _ shard: borrowing ShardWriter) {
-        table.probe(loss.fraction) { slot, word0 in
+    private mutating func apply(_ damage: Damage, _ shard: borrowing ShardWriter) {
+        table.probe(damage.hashBits) { slot, word0 in
             let at = word0.location, segment = log.numberWord(log.frame(of: at)).u64(0)
             let isOlder =
-                segment < loss.segment || segment == loss.segment && log.offsetInSegment(at) <= Int(loss.offset)
-            if isOlder, !word0.isPart { shard.drop(slot) }
+                segment < damage.segment || segment == damage.segment && log.offsetInSegment(at) <= Int(damage.offset)
+            if isOlder, !word0.isPart { shard.unlink(slot) }
             return false
         }
     }

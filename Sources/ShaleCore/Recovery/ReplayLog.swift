@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// The log's segments, one after the other, and where the log ends.
 extension Replay {
-    /// All but the parts of large values, and where the log ends.
+    /// Replays all but the parts of large values, and finds the log's end.
     mutating func run(afterPowerLoss: Bool, _ shard: borrowing ShardWriter) throws(Failure) {
         synced = SyncedPosition.read(engine, shard: reader.number)
         // Within one boot no page is lost: a position that does not verify was cut off by a kill.
@@ -18,16 +17,16 @@ extension Replay {
             highestLSN = max(highestLSN, lsnAtBegin(ofFrame: frame))
             let end = try replay(frame, from: i == 0 ? log.tailOffset : SegmentHeader.size, isHead: isHead, shard)
             guard isHead else { continue }
-            // Nothing that verifies is behind this offset: writing goes on here.
+            // No record verifies at this offset or beyond: writing continues here.
             log.headOffset = end.isMarked ? log.segmentSize : end.offset
             if !end.isMarked, synced.covers(segment, end.offset) { abandonLog(shard) }
         }
-        // The newest segment that was synced is not there at all.
+        // The newest synced segment is missing.
         if synced.number != .max, synced.number > log.headNumber { abandonLog(shard) }
         raiseLSN(to: highestLSN)
     }
 
-    /// The highest number in the log. (Its head begins with the counter of that moment, above all that comes before.)
+    /// The highest LSN in the log. (The head's header has the counter at its creation, above all earlier LSNs.)
     func highestLSNOfHead() -> UInt64 {
         if log.count == 0 { return 0 }
         let frame = log.headFrame
@@ -40,8 +39,8 @@ extension Replay {
         return highest
     }
 
-    /// The parts of values that are current. Those of values that were replaced since are in the log as well, and
-    /// would take the table's room, and with it entries, until the cleaner comes by.
+    /// Replays the parts of values in the index. Those of replaced values would take room in the table until the
+    /// cleaner reaches them.
     mutating func replayParts(_ shard: borrowing ShardWriter) throws(Failure) {
         let count = log.count
         for i in 0..<count {
@@ -60,11 +59,10 @@ extension Replay {
 
     // MARK: A segment
 
-    /// Records that were verified and wait for their slots' cache lines, so that these waits overlap.
+    /// Verified records that wait for their slots' cache lines, so that these waits overlap.
     private struct Lookahead {
         static let most = 16
 
-        /// Room for `most`.
         let ring: UnsafeMutableBufferPointer<SoundRecord>
         private var first = 0, count = 0
 
@@ -74,7 +72,6 @@ extension Replay {
             ring.initializeElement(at: (first + count) & (Lookahead.most - 1), to: record)
             count += 1
         }
-        /// The oldest, where there are more than so many.
         mutating func next(leaving left: Int) -> SoundRecord? {
             guard count > left else { return nil }
             defer {
@@ -85,7 +82,7 @@ extension Replay {
         }
     }
 
-    /// What may have to come from the disk, and would come page by page.
+    /// Prefetches a segment, which may have to come from disk, page by page otherwise.
     private func fetchSegment(_ frame: Int) {
         if engine.pointee.geometry.hasSmallPages {
             shim_sys_will_need(engine.pointee.data + log.offset(ofFrame: frame), log.segmentSize)
@@ -98,7 +95,7 @@ extension Replay {
             .lsn ?? 0
     }
 
-    /// Returns where the segment's records end, and whether that is marked.
+    /// Returns where the segment's records end, and whether an end record marks that.
     private mutating func replay(_ frame: Int, from start: Int, isHead: Bool, _ shard: borrowing ShardWriter)
         throws(Failure) -> (
             offset: Int, isMarked: Bool
@@ -153,24 +150,24 @@ extension Replay {
         }
     }
 
-    // MARK: What cannot be read
+    // MARK: Damage
 
-    /// Nothing verifies from an offset to the next record, or to the segment's end.
+    /// Skips bytes in which no record verifies, up to the next record or the segment's end.
     private func stepOver(_ frame: Int, _ offset: Int, _ next: Int?, _ shard: borrowing ShardWriter) {
         let segment = log.numberWord(frame).u64(0)
         header[Field.corrupt] += 1
-        // No record was ever in less than a header. (A power cut may leave an older record in front of a newer
-        // one, which is a little further than it reaches; no gap record fits there.)
-        let mayBeLoss = next.map { $0 - offset >= RecordHeader.size } ?? true
-        if mayBeLoss, synced.covers(segment, offset) {
-            forgetOlder(shard)
+        // A record is never smaller than a header. (After a power failure, an older record may precede a newer one that
+        // begins a little beyond its end; no gap record fits in between.)
+        let mayHideRecord = next.map { $0 - offset >= RecordHeader.size } ?? true
+        if mayHideRecord, synced.covers(segment, offset) {
+            clearIndex(shard)
         } else {
-            // A later sync will cover this place, and must not make it look like a loss of what was synced.
+            // A later sync will cover this place, and must not make it look like a loss of synced records.
             fill(frame, offset, next ?? log.segmentSize, next == nil ? .end : .gap)
         }
     }
 
-    /// Covers bytes that nothing can be read from with a record that says so.
+    /// Covers unreadable bytes with a gap or end record.
     private func fill(_ frame: Int, _ from: Int, _ to: Int, _ kind: RecordHeader.Kind) {
         guard !engine.pointee.isReadOnly, to - from >= RecordHeader.size else { return }
         let length = kind == .end ? 0 : to - from - RecordHeader.size
@@ -183,14 +180,14 @@ extension Replay {
         record.seal(at: p)
     }
 
-    /// A segment is missing before this one. What it held may have superseded anything older, if it was synced.
+    /// Handles a missing segment before this one. If it was synced, its records may have superseded any older ones.
     private func closeHole(before frame: Int, _ previous: UInt64, _ shard: borrowing ShardWriter) throws(Failure) {
         let p = engine.pointee.data + log.offset(ofFrame: frame)
         guard let found = SegmentHeader(at: p, shard: reader.number, frame: frame, secret: secret),
             found.previous != previous
         else { return }
         if synced.number > previous {
-            forgetOlder(shard)
+            clearIndex(shard)
         } else if !engine.pointee.isReadOnly {
             try SegmentHeader(
                 shard: reader.number, frame: frame, number: found.number, previous: previous, tail: found.tail,
@@ -200,11 +197,11 @@ extension Replay {
         }
     }
 
-    /// The end of what was synced cannot be read, and may have superseded all that is left. The log begins
-    /// anew: were it continued, the next rebuild would drop what is written from here on as well.
+    /// Abandons a log whose synced end cannot be read: that may have superseded all the rest. Were the log continued,
+    /// the next rebuild would discard all later records as well.
     private func abandonLog(_ shard: borrowing ShardWriter) {
         header[Field.corrupt] += 1
-        forgetOlder(shard)
+        clearIndex(shard)
         if synced.number != .max {
             header[Field.lastNumber] = max(header[Field.lastNumber], synced.number)
         }
@@ -213,12 +210,12 @@ extension Replay {
         log.headOffset = log.segmentSize
     }
 
-    /// What was unreadable may have superseded anything older.
-    private func forgetOlder(_ shard: borrowing ShardWriter) {
+    /// Empties the index: unreadable records may have superseded any older ones.
+    private func clearIndex(_ shard: borrowing ShardWriter) {
         let table = self.table
         for position in table.positions { table.bucket(position).zero(Table.bucketSize) }
         shard.resetSums()
-        header[Field.ghost] = log.headNumber
+        header[Field.residual] = log.headNumber
     }
 
     private func raiseLSN(to highest: UInt64) {

@@ -1,9 +1,9 @@
 import CShalePlatform
 
-/// The segments of a shard's log, as the headers in the data file tell: which there are, and where the log begins.
+/// Finds a shard's segments and the log's start by the segment headers.
 struct SegmentChain: ShardParts {
     let log: Log
-    /// Memory is gone, so pages may be missing and states unknown.
+    /// Memory was lost, so pages may be missing and frame states are unknown.
     private let afterPowerLoss: Bool
 
     init(_ shard: borrowing ShardWriter, afterPowerLoss: Bool) {
@@ -11,8 +11,8 @@ struct SegmentChain: ShardParts {
         self.afterPowerLoss = afterPowerLoss
     }
 
-    /// Finds the log's segments and sets the ring. Returns how many are missing. `lead`: how far the numbers of later
-    /// ones are above those that are found.
+    /// Finds the segments and fills the ring. Returns how many are missing. `lead`: distance of later numbers from the
+    /// highest found.
     @discardableResult
     func link(_ fileSize: Int, lead: UInt64 = 0) throws(Failure) -> Int {
         guard
@@ -31,7 +31,7 @@ struct SegmentChain: ShardParts {
         var all = UnsafeMutableBufferPointer(rebasing: found[..<count])
         all.sort { $0.number < $1.number }
         let newest = all.last?.number ?? 0
-        // (A synced tail may name a number that was about to be given, and nothing below it would count.)
+        // (A synced tail may name a number not yet used; lower numbers would not count.)
         let last = max(newest, header[Field.lastNumber], SyncedPosition.tail(engine, shard: number).number)
         header[Field.lastNumber] = last + lead
         log.headNumber = newest
@@ -41,7 +41,7 @@ struct SegmentChain: ShardParts {
         return queue(all)
     }
 
-    /// Puts the segments from the tail on into the ring, and those before it in front. Returns how many are missing.
+    /// Queues the segments from the tail on, and the earlier ones before it as free. Returns how many are missing.
     private func queue(_ all: UnsafeMutableBufferPointer<SegmentHeader>) -> Int {
         let tail = log.tail
         var missing = 0, previous: UInt64 = 0
@@ -51,7 +51,7 @@ struct SegmentChain: ShardParts {
                 addLastFree(segment.frame)
                 continue
             }
-            // (The tail may have moved on since anything named it, and its frame may be gone.)
+            // (The tail may have advanced since it was last recorded, and its frame may be gone.)
             if log.count == 0
                 ? segment.number != tail.number && !afterPowerLoss : segment.previous != previous
             {
@@ -71,7 +71,7 @@ struct SegmentChain: ShardParts {
         return missing
     }
 
-    /// Before the ring holds any of the log.
+    /// Adds a free frame. Needs a ring without a frame of the log.
     private func addLastFree(_ frame: Int) {
         log.setQueued(0, frame)
         log.first = (log.first + 1) % geometry.framesPerShard
@@ -79,7 +79,7 @@ struct SegmentChain: ShardParts {
         log.setState(ofFrame: frame, .free)
     }
 
-    /// Notes the sound headers of all frames, and puts the frames without one in front of the ring: they hold nothing.
+    /// Collects the valid headers, and puts frames without one in front of the ring.
     private func collectSegments(
         _ fileSize: Int, page: Memory, _ found: UnsafeMutableBufferPointer<SegmentHeader>
     ) throws(Failure) -> Int {
@@ -93,7 +93,7 @@ struct SegmentChain: ShardParts {
                 continue
             }
             var sound: SegmentHeader?
-            // The whole segment must be inside the file before the mapping is used.
+            // The whole segment must lie inside the file before the mapping is used.
             if log.offset(ofFrame: frame) + log.segmentSize <= fileSize,
                 try engine.pointee.files.readData(log.offset(ofFrame: frame), into: page, SegmentHeader.size)
             {
@@ -105,7 +105,7 @@ struct SegmentChain: ShardParts {
                 log.setState(ofFrame: frame, .free)
                 allocated += 1
             } else if afterPowerLoss {
-                // Allocated or not, nobody knows: give it back, so that the sum is right, or count it.
+                // It is unknown whether the frame is allocated: give it back, so that the sum is right, or count it.
                 let released = engine.pointee.files.releaseData(log.offset(ofFrame: frame), log.segmentSize)
                 log.numberWord(frame).release(0, 0)
                 log.setState(ofFrame: frame, released ? .absent : .preparing)
@@ -120,15 +120,15 @@ struct SegmentChain: ShardParts {
         return count
     }
 
-    /// Where the log begins: at the furthest tail that anything proves. What is older is dead, and some of it may be
-    /// gone.
+    /// Starts the log at the furthest tail that a header or the synced position proves. Older segments are dead, and
+    /// may be missing.
     private func beginLog(_ all: UnsafeMutableBufferPointer<SegmentHeader>) {
         var proven = SyncedPosition.tail(engine, shard: number)
         for segment in all where proven.isBefore(segment.tail) { proven = segment.tail }
         let isKnown = !afterPowerLoss && proven.isBefore(log.tail)
         if !isKnown { log.setTail(proven) }
         log.provenTail = proven.number
-        // A later rebuild may begin earlier than this one, and finds what this one does not see.
-        header[Field.ghost] = isKnown ? log.tail.number : 0
+        // A later rebuild may begin earlier, and find records that this one does not see.
+        header[Field.residual] = isKnown ? log.tail.number : 0
     }
 }

@@ -1,9 +1,9 @@
 import CShalePlatform
 
-/// The sums over a shard's slots.
+/// Sums over a shard's slots.
 struct Sums {
     let entries, used, live, raw, stored, pinned, pinnedBytes, pinnedMost: ShardHeader.Count
-    /// 16, one behind the other.
+    /// 16 consecutive counts.
     let dictionaries: ShardHeader.Count
 
     private typealias Field = ShardHeader.Field
@@ -14,7 +14,6 @@ struct Sums {
             pinned: Field.pinned, pinnedBytes: Field.pinnedBytes, pinnedMost: Field.pinnedMost,
             dictionaries: Field.dictionaries)
     }
-    /// Of an audit, so far.
     static var audited: Sums {
         let first = Field.auditedSums
         return Sums(
@@ -22,7 +21,6 @@ struct Sums {
             pinnedBytes: first[6], pinnedMost: first[7], dictionaries: first[8])
     }
 
-    /// The same sums of two sets.
     @inline(never)
     func forEach(with other: Sums, _ body: (ShardHeader.Count, ShardHeader.Count) -> Void) {
         body(entries, other.entries)
@@ -37,21 +35,20 @@ struct Sums {
     }
 }
 
-/// What an entry takes, read from its records.
+/// The sizes of an entry, read from its records.
 struct Measure {
     var bytes = 0
     var raw = 0
     var stored = 0
-    /// All of `bytes`, where nothing may evict it.
+    /// Equals `bytes` if the entry is pinned, else 0.
     var pinned = 0
     var dictionary: UInt16 = 0
-    /// Of the value.
+    /// LSN of the value.
     var lsn: UInt64 = 0
     var blob = Change.Blob()
 }
 
 extension Measure {
-    /// A record by itself: all there is to a plain value.
     @inline(__always) init(_ record: RecordHeader) {
         let length = record.length
         self.init(
@@ -73,7 +70,7 @@ extension ShardReader {
                 blob: manifest.blob, owner: shim_hash(value.key, value.header.keyLength, secret),
                 parts: Int(manifest.partCount))
         } else if value.header.isKind(.part) {
-            (m.raw, m.stored) = (0, 0) // the manifest counts for all
+            (m.raw, m.stored) = (0, 0) // the manifest counts for its parts
         }
         if value.location != location {
             m.bytes += record.length
@@ -82,20 +79,20 @@ extension ShardReader {
         return m
     }
 
-    /// What an entry takes, if each of its records is as it was written: then this is what the sums have of it.
+    /// Returns an entry's sizes if all its records are intact: the sums contain exactly these.
     @inline(never)
     func soundMeasure(_ location: UInt32) -> Measure? {
         guard let record = log.record(location), log.isHeadSound(record) else { return nil }
         if record.header.isKind(.value) { return Measure(record.header) }
         guard let value = log.value(of: record),
-            // What a touch record and a manifest say is in their bodies.
+            // A touch record and a manifest keep their data in the body.
             value.location == location || log.isBodySound(record) && log.isHeadSound(value),
             value.manifest == nil || log.isBodySound(value)
         else { return nil }
         return measure(location)
     }
 
-    /// How many current records of this shard need a dictionary; by its number, modulo the frames.
+    /// Live records that need a dictionary, by its number modulo the frames.
     func dictionaryField(_ number: UInt16) -> ShardHeader.Count { Field.dictionaries[dictionaryIndex(number)] }
     @inline(__always)
     fileprivate func dictionaryIndex(_ number: UInt16) -> Int { Int(number) % max(1, geometry.dictionaryFrames) }
@@ -107,24 +104,23 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    /// What an entry takes enters the sums, or leaves them. `fraction`: its hash's.
     @inline(__always)
-    func account(_ m: Measure, sign: Int, _ fraction: @autoclosure () -> UInt32) {
+    func account(_ m: Measure, sign: Int, _ hashBits: @autoclosure () -> UInt32) {
         add(m, sign: sign, to: .running)
-        if isAuditing { audit(m, sign: sign, fraction()) }
+        if isAuditing { audit(m, sign: sign, hashBits()) }
     }
     @inline(never)
-    func account(_ m: Measure, sign: Int, of slot: Slot) { account(m, sign: sign, table.fraction(of: slot)) }
+    func account(_ m: Measure, sign: Int, of slot: Slot) { account(m, sign: sign, table.hashBits(of: slot)) }
 
-    func count(_ word0: SlotEntry, sign: Int, _ fraction: @autoclosure () -> UInt32) {
+    func count(_ word0: SlotEntry, sign: Int, _ hashBits: @autoclosure () -> UInt32) {
         count(word0, sign: sign, in: .running)
         header.release(Field.entriesHint, UInt64(header[Field.entries]))
-        if isAuditing { audit(word0, sign: sign, fraction()) }
+        if isAuditing { audit(word0, sign: sign, hashBits()) }
     }
 
-    /// One entry in the place of another, of the same key and kind.
+    /// Replaces one entry by another of the same key and kind.
     @inline(__always)
-    func exchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32) {
+    func exchange(_ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ hashBits: UInt32) {
         let sums = Sums.running
         adjust(sums.live, new.bytes &- old.bytes)
         adjust(sums.raw, new.raw &- old.raw)
@@ -139,7 +135,7 @@ extension ShardWriter {
         }
         let isPinned = newFlags & SlotEntry.pinnedBit != 0
         if oldWord0.isPinned != isPinned { adjust(sums.pinned, isPinned ? 1 : -1) }
-        if isAuditing { auditExchange(old, oldWord0, for: new, newFlags, fraction) }
+        if isAuditing { auditExchange(old, oldWord0, for: new, newFlags, hashBits) }
     }
 
     // MARK: In one set of sums
@@ -182,12 +178,12 @@ extension ShardWriter {
         if word0.isPinned { adjust(sums.pinned, sign) }
     }
 
-    // MARK: While an audit counts them anew
+    // MARK: During an audit
 
     @inline(__always) var isAuditing: Bool { header[Field.auditAt] != 0 }
 
-    private func isAudited(_ fraction: UInt32) -> Bool {
-        UInt64(fraction) & (Table.allFractions - 1) < header[Field.auditAt] &- ShardHeader.auditBegins
+    private func isAudited(_ hashBits: UInt32) -> Bool {
+        UInt64(hashBits) & (Table.allHashBits - 1) < header[Field.auditAt] &- ShardHeader.auditBegins
     }
 
     @inline(never)
@@ -196,18 +192,18 @@ extension ShardWriter {
     func countInAudit(_ word0: SlotEntry, sign: Int) { count(word0, sign: sign, in: .audited) }
 
     @inline(never)
-    private func audit(_ m: Measure, sign: Int, _ fraction: UInt32) {
-        if isAudited(fraction) { addToAudit(m, sign: sign) }
+    private func audit(_ m: Measure, sign: Int, _ hashBits: UInt32) {
+        if isAudited(hashBits) { addToAudit(m, sign: sign) }
     }
     @inline(never)
-    private func audit(_ word0: SlotEntry, sign: Int, _ fraction: UInt32) {
-        if isAudited(fraction) { countInAudit(word0, sign: sign) }
+    private func audit(_ word0: SlotEntry, sign: Int, _ hashBits: UInt32) {
+        if isAudited(hashBits) { countInAudit(word0, sign: sign) }
     }
     @inline(never)
     private func auditExchange(
-        _ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ fraction: UInt32
+        _ old: Measure, _ oldWord0: SlotEntry, for new: Measure, _ newFlags: UInt64, _ hashBits: UInt32
     ) {
-        guard isAudited(fraction) else { return }
+        guard isAudited(hashBits) else { return }
         addToAudit(old, sign: -1)
         countInAudit(oldWord0, sign: -1)
         addToAudit(new, sign: 1)

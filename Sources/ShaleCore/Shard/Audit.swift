@@ -1,13 +1,13 @@
 import CShalePlatform
 
-/// An audit counts the sums anew from the slots, beside what goes on: where an entry was lost whose sizes cannot be read
-/// any more, and where the longest pinned record may have gone.
+/// An audit recounts the sums from the slots while the shard stays in use: after an entry was lost whose sizes cannot
+/// be read any more, and when the longest pinned record may have been removed.
 ///
-/// It goes by hash fractions, a home with each change of the shard, and keeps sums of the entries that it has passed.
-/// What changes one of these meanwhile changes these sums too. Where it ends, they are the shard's. After a kill it begins
-/// again.
+/// It runs in the order of hash bits, one home with each change of the shard, and keeps sums of the entries that it has
+/// passed. A change of such an entry changes these sums too. At its end they become the shard's sums. After a kill it
+/// begins again.
 extension ShardWriter {
-    /// Of a table that is empty.
+    /// For an empty table.
     func resetSums() {
         let sums = Sums.running
         sums.forEach(with: sums) { field, _ in header[field] = 0 }
@@ -16,7 +16,6 @@ extension ShardWriter {
         header[Field.unsure] = 0
     }
 
-    /// Begins, also anew.
     @inline(never)
     func beginAudit() {
         header.release(Field.auditAt, 0)
@@ -25,18 +24,17 @@ extension ShardWriter {
         header.release(Field.auditAt, ShardHeader.auditBegins)
     }
 
-    /// The sums are not sure until an audit has ended that begins here.
+    /// Marks the sums as in doubt until an audit that begins now has ended.
     func doubtSums() {
         header[Field.unsure] = ShardHeader.Unsure.damaged
         beginAudit()
     }
 
-    /// A home more.
     @inline(never)
     func continueAudit() {
         let from = header[Field.auditAt] &- ShardHeader.auditBegins
-        guard from < Table.allFractions else { return endAudit() }
-        // (Where only the longest pinned record is in question, what others take is not read.)
+        guard from < Table.allHashBits else { return endAudit() }
+        // (If only the longest pinned record is in doubt, other entries are not read.)
         let isSure = header[Field.unsure] == 0
         let next = visit(from: from) { slot in
             let word0 = slot.entry
@@ -46,7 +44,7 @@ extension ShardWriter {
             countInAudit(word0, sign: 1)
         }.next
         header.release(Field.auditAt, next + ShardHeader.auditBegins)
-        if next == Table.allFractions { endAudit() }
+        if next == Table.allHashBits { endAudit() }
     }
 
     private func endAudit() {
@@ -63,10 +61,9 @@ extension ShardWriter {
         header.release(Field.auditAt, 0)
     }
 
-    /// To its end.
     @inline(never)
     func finishAudit() throws(Failure) {
-        // (Each change of the shard goes on with it, and may have ended it since the call paused.)
+        // (Each change of the shard continues the audit, and may have ended it since the call paused.)
         if !isAuditing, !change.progress.awaitsAudit { beginAudit() }
         change.progress.awaitsAudit = true
         while isAuditing {

@@ -1,17 +1,16 @@
 import CShalePlatform
 
-/// What must hold of an index before it is believed. It has no checksums, so
-/// the sole writer looks once whether all that is used without a further
-/// look is possible: every length, count and position of a shard header, and that
-/// they agree with each other, with the files' sizes and with the synced
-/// position. Where they do not, the index is made anew from the log.
+/// Checks an index before it is trusted. The index has no checksums, so the sole writer checks once that every length,
+/// count and position of a shard header that is later used unchecked is possible, and that they agree with each other,
+/// with the files' sizes and with the synced position. If they do not, the index is rebuilt from the log.
 ///
-/// It costs about two microseconds a shard, as it leaves the tables out: a slot is
-/// checked each time that it is used.
+/// The check takes about two microseconds per shard, as it omits the tables: a slot is checked each time that it is
+/// used.
 extension ShardReader {
-    /// `isClean`: a close left the index as it is, so the log ends where it was synced.
+    /// Whether the shard header is consistent. `isClean`: a close left the index unchanged, so the log ends where it
+    /// was synced.
     func isConsistent(dataSize: Int, indexSize: Int, isClean: Bool) -> Bool {
-        // No count that later sums could carry over an edge.
+        // No count that later additions could make overflow.
         for offset in stride(from: Field.state.offset, through: Field.unsure.offset, by: 8)
         where header[ShardHeader.Word(offset)] >= (isNumber(offset) ? Numbers.end : 1 << 56) { return false }
         let isQuiet = header[Field.state] == ShardHeader.State.quiet
@@ -22,16 +21,14 @@ extension ShardReader {
             && (!isQuiet || isAtRest)
     }
 
-    /// Whether a word of the header is a segment's number.
     private func isNumber(_ offset: Int) -> Bool {
         typealias Log = LogWords.Field
         switch offset - LogWords.offset {
         case Log.headNumber.offset, Log.tailNumber.offset, Log.provenTail.offset: return true
-        default: return offset == Field.ghost.offset || offset == Field.lastNumber.offset
+        default: return offset == Field.residual.offset || offset == Field.lastNumber.offset
         }
     }
 
-    /// Nothing is under way.
     private var isAtRest: Bool {
         header[Field.transaction] | header[Field.relocation] == 0
             && header[Field.copiedSlot] | header[Field.moveCount] == 0
@@ -47,7 +44,7 @@ extension ShardReader {
             pages <= geometry.shardIndexBytes(buckets: geometry.maxBuckets),
             geometry.indexEnd(number, buckets: shape.extent) <= indexSize
         else { return false }
-        // (After a pass that made the table smaller there may be more of them than it wants.)
+        // (After a shrinking pass there may be more items than the smaller table wants.)
         let items = max(header[Field.heapCounts[0]], header[Field.heapCounts[1]])
         guard items <= Victims.capacity(buckets: geometry.maxBuckets),
             header.at + (indexSize - geometry.region(number)) > victims.item(1, items), header[Field.heapCurrent] <= 1,
@@ -73,7 +70,6 @@ extension ShardReader {
         for frame in 0..<framesPerShard {
             let state = (header.at + geometry.states + frame).load(as: UInt8.self),
                 number = log.numberWord(frame).u64(0)
-            // A frame that is read or written is inside the file.
             if number != 0 || state == Log.FrameState.free.rawValue || state == Log.FrameState.inLog.rawValue {
                 guard log.offset(ofFrame: frame) + log.segmentSize <= dataSize else { return false }
             }
@@ -102,7 +98,7 @@ extension ShardReader {
                 && log.numberWord(log.queued(0)).u64(0) == log.tailNumber
     }
 
-    /// The log goes at least as far as it was synced; after a clean close, exactly as far.
+    /// Whether the log reaches at least as far as it was synced; after a clean close, exactly as far.
     private func agreesWithSynced(_ isClean: Bool) -> Bool {
         let synced = SyncedPosition.read(engine, shard: number)
         let segment = log.headNumber, offset = log.headOffset

@@ -1,8 +1,7 @@
 import CShalePlatform
 
-/// How entries leave the index.
 extension ShardWriter {
-    /// Ends a transaction: points the key's slot to a record, or fills one that was reserved for it.
+    /// Ends a transaction: points the key's slot to a new record, or fills a slot reserved for it.
     @inline(never)
     func publish(
         _ draft: inout Draft, at location: UInt32, in slot: Slot, isNew: Bool
@@ -13,23 +12,23 @@ extension ShardWriter {
         let flags = (draft.record.isPinned ? SlotEntry.pinnedBit : 0) | kind
         let expiry = SlotExpiry.of(deadline: draft.lifetime.deadline, base: engine.pointee.block.expiryBase)
         let new = draft.record.isKind(.value) ? Measure(draft.record) : reader.measure(location)
-        let fraction = UInt32(truncatingIfNeeded: draft.keyHash)
+        let hashBits = UInt32(truncatingIfNeeded: draft.keyHash)
         if isNew {
-            account(new, sign: 1, fraction)
-            count(SlotEntry(flags), sign: 1, fraction)
+            account(new, sign: 1, hashBits)
+            count(SlotEntry(flags), sign: 1, hashBits)
             slot.release(SlotUse(stamp: reader.nextStamp(), expiry: expiry))
-            header.commit(slot, table.word0(slot, fraction, location: location, flags: flags))
+            header.commit(slot, table.word0(slot, hashBits, location: location, flags: flags))
             return
         }
         let word0 = slot.entry
         let old = reader.measure(word0.location)
-        exchange(old, word0, for: new, flags, fraction)
+        exchange(old, word0, for: new, flags, hashBits)
         header.restamp(slot, reader.nextStamp(), isUse: true, expiry: expiry)
         header.commit(slot, word0.with(location: location, flags: flags))
         if old.blob.blob != 0 { release(old.blob) }
     }
 
-    /// A transaction: points a slot to a new record of the same value, with another age. There is room for it.
+    /// Points a slot to a new record of the same value with another age, in a transaction. Needs room at the head.
     func rewrite(_ slot: Slot, _ value: RecordView, keyHash: UInt64, _ lifetime: Lifetime, lsn: UInt64) {
         let record = value.header
         var draft = Draft(
@@ -49,48 +48,46 @@ extension ShardWriter {
         header.commit(slot, word0.with(location: location, kind: kind))
     }
 
-    /// Takes an entry out of the index. Its record stays in the log as a ghost until the tail has passed.
-    /// `field`: what counts that.
-    func drop(_ slot: Slot, counting field: ShardHeader.Count? = nil) {
+    /// Unlinks an entry; its record stays in the log as a residual record until the tail has passed it.
+    func unlink(_ slot: Slot, counting field: ShardHeader.Count? = nil) {
         header.begin()
         if let field { header[field] += 1 }
-        takeOut(slot)
+        commitUnlink(slot)
     }
 
-    /// Ends a transaction with an entry's leaving. `isNoted`: as a removal of its key.
-    func takeOut(_ slot: Slot, isEvicted: Bool = false, isNoted: Bool = false) {
-        table.forgetCopy(of: slot)
+    /// Ends a transaction by unlinking an entry. `isNoted`: the removal of its key is already noted.
+    func commitUnlink(_ slot: Slot, isEvicted: Bool = false, isNoted: Bool = false) {
+        table.clearCopy(of: slot)
         let m = reader.measure(slot.entry.location)
         if !isNoted, !slot.entry.isPart { noteLeaving(slot, setAs: m.lsn) }
-        takeOut(slot, m, isEvicted: isEvicted)
+        commitUnlink(slot, m, isEvicted: isEvicted)
     }
 
-    /// The same; `m`: what the sums have of it.
-    func takeOut(_ slot: Slot, _ m: Measure, isEvicted: Bool = false) {
+    /// Does the same; `m`: the entry's sizes as the sums contain them.
+    func commitUnlink(_ slot: Slot, _ m: Measure, isEvicted: Bool = false) {
         let word0 = slot.entry
         account(m, sign: -1, of: slot)
-        count(word0, sign: -1, table.fraction(of: slot))
-        header[Field.ghost] = log.headNumber
+        count(word0, sign: -1, table.hashBits(of: slot))
+        header[Field.residual] = log.headNumber
         header.commit(slot, word0.freed)
         if m.blob.blob != 0 {
-            if isEvicted { Shard.largeWriters(engine, of: m.blob.blob).giveUp(m.blob.blob) }
+            if isEvicted { Shard.largeWriters(engine, of: m.blob.blob).end(m.blob.blob) }
             release(m.blob)
         }
     }
 
-    /// Takes an entry, or a part, out to make room.
     func evict(_ slot: Slot) {
         let isPart = slot.entry.isPart
         if isPart {
             if let key = reader.partKey(of: slot.entry) {
-                // (A part of the new value is none of the old one's.)
-                if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.loseOwn() }
-                Shard.largeWriters(engine, of: key.blob).giveUp(key.blob)
-                // Without it the value is nothing.
+                // (A part of the call's new value is not one of the old value's.)
+                if key.owner == change.key?.hash, !reader.isBeingWritten(key.blob) { change.evictOwn() }
+                Shard.largeWriters(engine, of: key.blob).end(key.blob)
+                // Without the part the value cannot be read.
                 change.add(Change.Blob(blob: key.blob, owner: key.owner))
             }
         } else {
-            if isOwn(slot) { change.loseOwn() }
+            if isOwn(slot) { change.evictOwn() }
             #if !hasFeature(Embedded)
             if let listener = engine.pointee.evictionListener { tell(listener, of: slot.entry.location) }
             #endif
@@ -101,32 +98,31 @@ extension ShardWriter {
         }
         header.begin()
         if !isPart { header[Field.evictions] += 1 }
-        takeOut(slot, isEvicted: true)
+        commitUnlink(slot, isEvicted: true)
     }
 
-    /// For the counters: how old what leaves is, and how long nobody has used it.
     private func noteTimes(ofEvicted slot: Slot, _ now: UInt64) {
         let location = slot.entry.location
-        guard now != 0, log.isSound(location), let idle = useTimes.idle(slot.use.stamp, now: now) else {
+        guard now != 0, log.isSound(location), let idle = accessClock.idle(slot.use.stamp, now: now) else {
             return
         }
         let created = RecordHeader(at: log.address(location)).created
-        // (A set is a use. And other handles may have other clocks.)
+        // (A set is a use. Other handles may have other clocks.)
         let age = now > created ? now - created : 0
         header[Field.evictedTimed] &+= 1
         header[Field.evictedAge] &+= age
         header[Field.evictedIdle] &+= min(age, UInt64(max(0, idle)))
     }
 
-    /// Whether a slot has the entry of the key that the call is about.
+    /// Whether a slot holds the entry of the call's key.
     @inline(__always)
     func isOwn(_ slot: Slot) -> Bool {
         let word0 = slot.entry
-        guard let key = change.key, word0.mayBe(key.fraction) else { return false }
+        guard let key = change.key, word0.mayBe(key.hashBits) else { return false }
         return reader.holds(key, word0.location)
     }
 
-    /// Whether a slot is, or is a part of, what the call is to replace, and may not make room for it.
+    /// Whether a slot holds the entry to be replaced, or a part of it, that must not be evicted for the call.
     @inline(never) func keeps(_ slot: Slot) -> Bool {
         if !change.keepsOwn { return false }
         let word0 = slot.entry
@@ -135,7 +131,7 @@ extension ShardWriter {
         return key.owner == change.key?.hash && !reader.isBeingWritten(key.blob)
     }
 
-    /// With a part goes the value that it belongs to, where that is in this shard: without one part it is nothing.
+    /// Evicts an entry; with a part also its value, if that is in this shard: it cannot be read any more.
     func evictWhole(_ slot: Slot, isForced: Bool = true) {
         #if SHALE_FAULTS
         if isForced { shim_tell(SHIM_FORCED, nil) }
@@ -148,10 +144,10 @@ extension ShardWriter {
         evict(slot)
     }
 
-    /// The parts of a manifest that went: those of this shard at once, so that whoever needs room has it,
-    /// the others' when the lock is released.
+    /// Clears the parts of an unlinked manifest: those in this shard at once, to have their room, the others after the
+    /// lock is released.
     func release(_ blob: Change.Blob) {
-        // (Where a hold has a share, the others go behind the lock as well.)
+        // (In a hold with a share of work, only the first at once.)
         let atOnce = !change.hasShare ? blob.parts : min(blob.parts, ShardWriter.partsAtOnce)
         for i in 0..<atOnce {
             PartKey(blob: blob.blob, owner: blob.owner, part: i).withKey(engine) { shard, key in
@@ -173,12 +169,11 @@ extension ShardWriter {
 }
 
 extension ShardWriter {
-    /// Clears one part of a manifest that went.
     func clearPart(_ key: Key) {
-        if let slot = reader.lookup(key, isPart: true) { drop(slot) }
+        if let slot = reader.lookup(key, isPart: true) { unlink(slot) }
     }
 
-    /// Evicts the manifest of a blob, to make room for others. `evenPinned`: it could not be stored whole.
+    /// Evicts the manifest of a part. `evenPinned`: also a pinned one, if it could not be stored whole.
     @inline(never)
     func evictOwner(_ part: PartKey, evenPinned: Bool = false) {
         let found = reader.owner(of: part).flatMap { evenPinned || !$0.entry.isPinned ? $0 : nil }

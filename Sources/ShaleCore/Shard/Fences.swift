@@ -1,13 +1,13 @@
 import CShalePlatform
 
-/// Fenced sets: a value that was loaded is stored only if nothing has happened to its key, or to its tags, since a token
-/// was drawn, before the load.
+/// Fenced sets: a loaded value is stored only if its key and its tags are unchanged since a fencing token was drawn,
+/// before the load.
 ///
-/// A token is a number of the sequence that all changes are numbered by, drawn under the shard's lock. So a change in
-/// this shard has a lower number if it was complete when the token was drawn, and a higher one if it came later.
-/// Where the shard does not know what happened since, it says that something has.
+/// A token is an LSN, drawn under the shard's lock from the sequence that numbers all changes. A change in this shard
+/// has a lower LSN if it was complete when the token was drawn, and a higher one if it came later. If the shard does
+/// not know whether a key or tag has changed, it reports a change.
 extension ShardWriter {
-    /// A number for a fenced set. With the first one, the shard begins to note changes.
+    /// Returns a token for a fenced set. From the first token on, the shard notes changes.
     func drawToken() -> UInt64 {
         if header[Field.notesChanges] == 0 {
             raiseFloor()
@@ -16,18 +16,19 @@ extension ShardWriter {
         return reader.drawLSN()
     }
 
-    /// Before a key's entry is removed or expired, also where it has none.
+    /// Notes the removal or expiry of a key. Called before it, even if the key has no entry.
     func noteRemoval(of key: Key) {
-        if header[Field.notesChanges] != 0 { note(key.fraction, reader.drawLSN()) }
+        if header[Field.notesChanges] != 0 { note(key.hashBits, reader.drawLSN()) }
     }
 
-    /// Before a tag is invalidated or expired under this number.
+    /// Notes the invalidation or expiry of a tag under `lsn`. Called before it.
     func noteChange(ofTag tag: UInt64, _ lsn: UInt64) {
         header.release(Field.lastTagChange, lsn)
         if header[Field.notesChanges] != 0 { note(UInt32(truncatingIfNeeded: tag), lsn) }
     }
 
-    /// Before an entry that was set under this number leaves the index by itself. (0: damage has made that unreadable.)
+    /// Notes that an entry set under `lsn` is unlinked by the shard itself. Called before it. (0: damage made the LSN
+    /// unreadable.)
     @inline(__always)
     func noteLeaving(_ slot: Slot, setAs lsn: UInt64) {
         if header[Field.notesChanges] != 0 { noteChange(of: slot, lsn) }
@@ -35,44 +36,43 @@ extension ShardWriter {
     @inline(never)
     private func noteChange(of slot: Slot, _ lsn: UInt64) {
         let word0 = slot.entry
-        note(table.fraction(at: table.position(of: slot), word0, table.shape), lsn == 0 ? reader.drawLSN() : lsn)
+        note(table.hashBits(at: table.position(of: slot), word0, table.shape), lsn == 0 ? reader.drawLSN() : lsn)
     }
 
-    /// Before an entry leaves the index that cannot be read.
-    func noteLoss(of slot: Slot) { noteLeaving(slot, setAs: 0) }
+    func noteDamage(of slot: Slot) { noteLeaving(slot, setAs: 0) }
 
     private func note(_ hash: UInt32, _ number: UInt64) {
         let now = highestLSN
-        // (What damage has made of the number is no later than now.)
+        // (An LSN that damage has changed counts as no later than now.)
         fences.note(hash, min(number, now), now: now)
     }
 
-    /// Of an index that was made anew: what is in the table may be another's.
-    func forgetChanges() {
+    /// Discards the fences of a rebuilt index: the table's content may belong to another index.
+    func clearFences() {
         raiseFloor()
         fences.removeAll()
     }
 
-    /// Before the index forgets what happened to keys and tags.
+    /// Refuses all tokens drawn so far. Called before the index discards changes of keys and tags.
     func raiseFloor() { header.release(Field.fenceFloor, reader.drawLSN()) }
 
     private var highestLSN: UInt64 { engine.pointee.head.acquire(IndexHead.lsn) }
 
-    /// Nil where the key was not set, removed or expired, and none of the tags invalidated or expired, since the token
-    /// was drawn.
+    /// Returns why a fenced set is refused; nil if, since the token was drawn, the key was not set, removed or expired,
+    /// and no tag invalidated or expired.
     @inline(never)
     func refusal(_ key: Key, since token: UInt64, _ tagged: UnsafePointer<UInt64>?, _ tagCount: Int) -> FenceTable
         .Refusal?
     {
         let now = highestLSN
-        // (A token from the future is one of an index that is gone.)
+        // (A token from the future belongs to an earlier index.)
         guard token > header[Field.fenceFloor], token <= now, header[Field.notesChanges] != 0 else { return .floor }
         if let slot = reader.lookup(key) {
             if reader.entry(slot, now: 0).map({ $0.value.header.lsn >= token }) ?? true { return .key }
         } else if reader.hasUnreadable(key) {
             return .key
         }
-        let last = fences.lastChange(of: key.fraction, now: now)
+        let last = fences.lastChange(of: key.hashBits, now: now)
         if last.own >= token { return .key }
         var isShared = last.ofLine >= token
         for i in 0..<tagCount {
@@ -84,8 +84,9 @@ extension ShardWriter {
         return isShared ? .line : nil
     }
 
-    /// The same, where the tags of what would be set are not known: none at all was invalidated or expired.
-    func isUntouched(_ key: Key, since token: UInt64) -> Bool {
+    /// Whether the key is unchanged, and, as the tags of the value to set are unknown, no tag at all was invalidated or
+    /// expired.
+    func isUnchanged(_ key: Key, since token: UInt64) -> Bool {
         header[Field.lastTagChange] < token && refusal(key, since: token, nil, 0) == nil
     }
 

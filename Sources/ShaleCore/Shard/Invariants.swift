@@ -4,7 +4,7 @@ import CShalePlatform
 extension ShardWriter {
     func brokenInvariants() -> [String] { tableInvariants() + victimInvariants() + sumInvariants() + logInvariants() }
 
-    /// Every slot is where its fraction says, and its bucket reaches it.
+    /// Checks that every slot is where its hash bits say, within its home's maximum displacement.
     private func tableInvariants() -> [String] {
         var broken: [String] = []
         var locations = Set<UInt32>(), keys = Set<[UInt8]>(), stamps = Set<UInt64>()
@@ -12,11 +12,11 @@ extension ShardWriter {
         table.forEachSlot { slot, word0, position in
             let word1 = slot.use
             let home = position - word0.displacement
-            let fraction = table.fraction(at: position, word0, shape)
-            if shape.home(fraction) != home {
-                broken.append("bucket \(position): a slot's home is \(shape.home(fraction)), not \(home)")
+            let hashBits = table.hashBits(at: position, word0, shape)
+            if shape.home(hashBits) != home {
+                broken.append("bucket \(position): a slot's home is \(shape.home(hashBits)), not \(home)")
             }
-            if home >= 0, table.reach(ofHome: home) < word0.displacement {
+            if home >= 0, table.maxDisplacement(ofHome: home) < word0.displacement {
                 broken.append("bucket \(home) does not reach its entry in \(position)")
             }
             let location = word0.location
@@ -32,7 +32,7 @@ extension ShardWriter {
                 broken.append("location \(location) is in a frame outside the log")
             }
             let record = view.header, key = view.key
-            if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != fraction {
+            if UInt32(truncatingIfNeeded: shim_hash(key, record.keyLength, secret)) != hashBits {
                 broken.append("the key at \(location) has another hash than its slot")
             }
             if !word0.isPart,
@@ -50,7 +50,7 @@ extension ShardWriter {
         return broken
     }
 
-    /// What is not above a heap's limit has an item there that is no higher.
+    /// Checks that each entry with a rank up to a heap's limit has an item there with no higher rank.
     private func victimInvariants() -> [String] {
         var broken: [String] = []
         let shape = table.shape, current = header[Field.heapCurrent], state = header[Field.sweepState]
@@ -58,14 +58,14 @@ extension ShardWriter {
         for which in 0..<2 {
             for i in 0..<header[Field.heapCounts[which]] {
                 let item = victims.item(which, i + 1).u64(0)
-                let group = Victims.Item.lowestFraction(item)
+                let group = Victims.Item.lowestHashBits(item)
                 lowest[which][group] = min(lowest[which][group] ?? UInt64.max, Victims.Item.rank(item))
             }
         }
         table.forEachSlot { slot, word0, position in
             let rank = Victims.rank(slot.use)
             if word0.isPart || word0.isPinned { return }
-            let group = table.fraction(at: position, word0, shape) & ~Victims.Item.groupMask
+            let group = table.hashBits(at: position, word0, shape) & ~Victims.Item.groupMask
             let here = (lowest[current][group] ?? UInt64.max) <= rank,
                 next = (lowest[1 - current][group] ?? UInt64.max) <= rank
             if rank <= header[Field.heapLimit], !here {
@@ -86,7 +86,7 @@ extension ShardWriter {
             (Field.entries, "entries"), (Field.used, "used"), (Field.live, "live"), (Field.raw, "raw"),
             (Field.stored, "stored"), (Field.pinned, "pinned"), (Field.pinnedBytes, "pinned bytes"),
         ]
-        // What is being audited is right once that has ended.
+        // The sums under audit are right once the audit has ended.
         if isAuditing { try? finishAudit() }
         let before = fields.map { header[$0.0] }
         doubtSums()

@@ -1,7 +1,7 @@
 import CShalePlatform
 
 extension PartKey {
-    /// As the key of a call, with the shard that it is in: its owner's, or that of its own hash.
+    /// Calls `body` with the part's key and its shard: the owner's, or that of the part's own hash.
     @inline(__always)
     func withKey<R, E: Error>(_ engine: EngineRef, _ body: (Shard, Key) throws(E) -> R) throws(E) -> R {
         try withKey(engine.pointee.secret) { key throws(E) in
@@ -11,17 +11,18 @@ extension PartKey {
     }
 }
 
-/// A large value is a manifest under its key, and parts: in the manifest's shard, or in those of their own hashes.
+/// A large value is a manifest under its key, plus parts: in the manifest's shard, or in the shards of their own
+/// hashes.
 extension ShardReader {
-    /// Whether the part's manifest is current. Reads another shard without its lock; in doubt, yes.
+    /// Whether the part's manifest is in the index. Reads another shard without its lock; in doubt, true.
     func isOwned(_ key: PartKey) -> Bool {
         let shard = Shard(engine, keyHash: key.owner).reader
         let moment = shard.header.moment
         if shard.number != number, !shard.header.hasManifests(moment) { return true }
-        let fraction = UInt32(truncatingIfNeeded: key.owner)
+        let hashBits = UInt32(truncatingIfNeeded: key.owner)
         var owned = false
-        shard.table.probe(fraction) { slot, word0 in
-            // A slot that changes meanwhile may have pointed to bytes that were rewritten: in doubt, yes.
+        shard.table.probe(hashBits) { slot, word0 in
+            // A slot that changes meanwhile may have pointed to bytes since rewritten: in doubt, true.
             owned = shard.manifest(at: word0.location)?.blob == key.blob || slot.acquiredEntry != word0
             return owned
         }
@@ -35,7 +36,7 @@ extension ShardReader {
     fileprivate func hasPart(_ part: Key) -> Bool {
         let moment = header.moment
         var isThere = moment.isOfRebuild
-        table.probe(part.fraction) { slot, word0 in
+        table.probe(part.hashBits) { slot, word0 in
             isThere = isThere || isPart(slot, word0, part)
             return isThere
         }
@@ -56,15 +57,14 @@ extension ShardReader {
         return found
     }
 
-    /// Whether a part's value is gone by its age or its tags. (Also without the lock, where it is to be asked again.)
-    func isOwnerGone(_ part: PartKey, _ now: UInt64) -> Bool {
-        owner(of: part).flatMap { entry($0, now: now) }?.isGone ?? false
+    /// Whether a part's value is dead by its age or its tags. (Without the lock, the caller has to ask again under it.)
+    func isOwnerDead(_ part: PartKey, _ now: UInt64) -> Bool {
+        owner(of: part).flatMap { entry($0, now: now) }?.isDead ?? false
     }
 }
 
 extension ShardWriter {
-    /// Whether a value has all its parts, if it is kept in such; from one hold to the next. Reads other shards without their
-    /// locks; in doubt, yes.
+    /// Whether a value has all its parts; over several holds. Reads other shards without their locks; in doubt, true.
     @inline(never)
     func isWhole(_ location: UInt32, _ key: Key) throws(Failure) -> Bool {
         guard let manifest = reader.manifest(at: location), manifest.isPlausible else { return true }

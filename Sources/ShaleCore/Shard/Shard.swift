@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// What a shard consists of, and where that is: with `Shard`, by anyone; with `ShardReader`, to look without the lock; with
-/// `ShardWriter`, to change what the lock guards.
+/// The components of a shard. `Shard` gives anyone access, `ShardReader` reads without the lock, `ShardWriter` changes
+/// what the lock guards.
 protocol ShardParts: ~Copyable {
     var log: Log { get }
 }
@@ -19,7 +19,7 @@ extension ShardParts where Self: ~Copyable {
             header: header, buckets: engine.pointee.buckets + number &* Table.chunkBytes,
             gap: engine.pointee.geometry.chunkGap)
     }
-    @inline(__always) var isAdaptive: Bool { log.isAdaptive }
+    @inline(__always) var isClock: Bool { log.isClock }
     @inline(__always) var chunks: Chunks { Chunks(engine: engine, shard: number) }
     @inline(__always) var tags: TagTable { TagTable(header: header, table: table) }
     @inline(__always) var leases: LeaseTable {
@@ -31,8 +31,8 @@ extension ShardParts where Self: ~Copyable {
     @inline(__always) var fences: FenceTable {
         FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)
     }
-    @inline(__always) var useTimes: UseTimes {
-        UseTimes(header: header, at: header.at + engine.pointee.geometry.useTimes)
+    @inline(__always) var accessClock: AccessClock {
+        AccessClock(header: header, at: header.at + engine.pointee.geometry.accessClock)
     }
     @inline(__always) var victims: Victims { Victims(table: table) }
 }
@@ -40,9 +40,9 @@ extension ShardParts where Self: ~Copyable {
 /// A complete small cache: one lock for writers, one slot table, one log.
 ///
 /// Invariants, under the lock while `state` is quiet
-/// - every slot points to a record of the log whose key has the slot's fraction;
+/// - every slot points to a record of the log whose key has the slot's hash bits;
 /// - `entries`, `used`, `live`, `raw`, `stored` and `pinned` are the sums over the slots;
-/// - the queue holds the log's frames from the tail to the head, numbers ascending;
+/// - the queue holds the log's frames from the tail to the head, in ascending order of their numbers;
 /// - at least `Log.reserve` frames are left for the cleaner.
 struct Shard: ShardParts {
     let log: Log
@@ -57,7 +57,7 @@ struct Shard: ShardParts {
         )
     }
 
-    /// Those among whom a blob's writer is, in whichever shard that is.
+    /// Returns the table that holds a blob's writer, in whichever shard it is.
     static func largeWriters(_ engine: EngineRef, of blob: UInt64) -> LargeWriters {
         Shard(engine, keyHash: LargeWriters.hash(blob)).largeWriters
     }

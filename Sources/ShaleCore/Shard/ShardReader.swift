@@ -1,7 +1,7 @@
 import CShalePlatform
 
-/// A shard without its lock: what it says may change at any moment, and a reader looks again (`Operations/Get.swift`), or
-/// holds the lock. Stamps and counters are everyone's.
+/// A shard, read without its lock. All it returns may change at any moment: a reader checks again
+/// (`Operations/Get.swift`) or holds the lock. Stamps and counters may be changed without the lock.
 struct ShardReader: ShardParts {
     let log: Log
 

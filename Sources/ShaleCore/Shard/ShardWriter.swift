@@ -1,13 +1,14 @@
 import CShalePlatform
 
-/// A shard whose lock is held. Only this file makes one: `hold`, for as long as it holds the lock, and `unshared`, for a
-/// shard that nothing else can see. What changes a shard takes one, or is a part of it (its log, table or header).
+/// A shard whose lock is held. Only this file creates one: `hold`, for as long as it holds the lock, and `unshared`,
+/// for a shard that nothing else can see. Code that changes a shard takes a `ShardWriter`, or belongs to one (its log,
+/// table or header).
 ///
-/// Three words, and passed as they are: what a change knows of itself is behind a pointer, so that a call that is not
-/// inlined reloads nothing else.
+/// It is three words, passed by value: the change's own state is behind a pointer, so that a call that is not inlined
+/// reloads nothing else.
 struct ShardWriter: ~Copyable, ShardParts {
-    /// The first word: ThreadSanitizer takes that of a borrowed value for the address of what is changed through it, and
-    /// this one belongs to the call alone.
+    /// The first word: ThreadSanitizer takes the first word of a borrowed value for the address of changes made through
+    /// it, and this one belongs to the call alone.
     private let state: UnsafeMutablePointer<Change>
     let log: Log
 
@@ -21,7 +22,6 @@ struct ShardWriter: ~Copyable, ShardParts {
         nonmutating unsafeMutableAddress { state }
     }
 
-    /// The same lock, and another change.
     func with<R>(_ other: Change, _ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var other = other
         return try withUnsafeMutablePointer(to: &other) { state throws(Failure) in
@@ -29,12 +29,12 @@ struct ShardWriter: ~Copyable, ShardParts {
         }
     }
 
-    /// Takes from the hold's share.
     @inline(__always) func spend(_ looks: Int, bytes: Int = 0) {
         change.left &-= looks &+ bytes / Share.bytes
     }
 
-    /// Where a call can pause: nothing is half done, and it has come further in this hold.
+    /// A point where a call can pause: nothing is half done, and it has made progress. Throws `pause` once the hold's
+    /// share is used up.
     @inline(__always) func rest() throws(Failure) {
         if change.left <= 0 { try pause() }
     }
@@ -50,10 +50,9 @@ struct ShardWriter: ~Copyable, ShardParts {
     }
 }
 
-/// The lock survives its holder.
 extension Shard {
-    /// Holds the lock for `body`. `settle` puts in order what a killed writer was changing, before anything else sees it;
-    /// where that fails, nothing is done. Nor is it where the lock is not free in the time that `patience` says.
+    /// Holds the lock for `body`. `settle` first completes or undoes the change of a killed writer, before anything
+    /// else sees it; if it throws, `body` does not run. Throws if the lock is not free within the time of `patience`.
     @inline(__always)
     func hold<R>(
         _ change: inout Change, waiting patience: Patience, settle: (borrowing ShardWriter) throws(Failure) -> Void,
@@ -68,7 +67,7 @@ extension Shard {
         return try withWriter(&change, body)
     }
 
-    /// Of a shard that no other thread or process can see: one whose index is being made.
+    /// For a shard that no other thread or process can see: its index is being created.
     func unshared<R>(_ body: (borrowing ShardWriter) throws(Failure) -> R) throws(Failure) -> R {
         var change = Change.withoutTime
         return try withWriter(&change, body)
@@ -95,7 +94,7 @@ extension Shard {
         #endif
     }
 
-    /// Where the lock was not to be had at once, or its owner has died.
+    /// Waits if the lock is not free; takes it over if its owner has died.
     @inline(never)
     private func settleLock(_ result: Int32, _ patience: Patience) throws(Failure) {
         let result = result == SHIM_EBUSY ? try wait(patience) : result

@@ -1,20 +1,20 @@
 import CShalePlatform
 
 extension ShardWriter {
-    /// A step of a walk: visits the entries of a home, or some of them, and pays for that. One at a time where their tags are
-    /// looked up, of which each may have eight, and their keys read, which may be long.
+    /// A step of a walk: visits a home's entries, or some of them, and charges the hold. `byOne`: one at a time, if
+    /// tags, up to eight per entry, and keys, maybe long, are looked up.
     @inline(__always)
-    func visit<E: Error>(from fraction: UInt64, byOne: Bool = false, _ body: (Slot) throws(E) -> Void) throws(E)
+    func visit<E: Error>(from hashBits: UInt64, byOne: Bool = false, _ body: (Slot) throws(E) -> Void) throws(E)
         -> Table.Stretch
     {
-        let stretch = table.stretch(from: fraction, byOne: byOne)
+        let stretch = table.stretch(from: hashBits, byOne: byOne)
         spend(stretch.looks)
         try table.visit(stretch, body)
         return stretch
     }
 
-    /// Goes on until `body` has found something, with that step's entries all visited; or once round in vain, which holds
-    /// for the rest of the call, unless it makes room elsewhere. `first`: where a walk begins.
+    /// Walks until `body` has found something, then finishes that step. Returns false after a whole round in vain,
+    /// which holds for the rest of the call unless it makes room elsewhere. `first`: where the walk begins.
     @inline(never)
     func walk(_ kind: Walks.Kind, from first: UInt64 = 0, _ body: (Slot) throws(Failure) -> Bool) throws(Failure)
         -> Bool
@@ -23,19 +23,19 @@ extension ShardWriter {
         if change.progress.walks.vain & bit != 0 { return false }
         if change.progress.walks.kind != kind { change.progress.walks.begin(kind, at: first) }
         while change.progress.walks.left > 0 {
-            // (The first step in a hold is for progress, whatever the call has done before.)
+            // (The first step in a hold always runs, for progress.)
             if change.hasWalked { try rest() }
             change.hasWalked = true
             let at = change.progress.walks.at
             var found = false
-            let next = try visit(from: at, byOne: kind == .gone) { slot throws(Failure) in
+            let next = try visit(from: at, byOne: kind == .dead) { slot throws(Failure) in
                 if try body(slot) { found = true }
             }.next
             change.progress.walks.left -= min(change.progress.walks.left, next - at)
-            change.progress.walks.at = next < Table.allFractions ? next : 0
+            change.progress.walks.at = next < Table.allHashBits ? next : 0
             if found {
-                // (Entries may be gone faster than they are found: once round finds all that were before.)
-                if kind != .gone { change.progress.walks.left = Table.allFractions }
+                // (Entries may expire faster than they are found: one round finds all that were dead before.)
+                if kind != .dead { change.progress.walks.left = Table.allHashBits }
                 return true
             }
         }

@@ -1,12 +1,11 @@
 import CShalePlatform
 
-/// Space comes back at the tail, in order: what the index still points at is
-/// copied to the head as it is, everything else is skipped. No older version of
-/// a key outlives a newer one that way, and a tombstone can go when it gets here.
+/// Reclaims space at the log's tail, in order: copies each record that the index references to the head and skips all
+/// others. So no older version of a key outlives a newer one, and a tombstone can go once it reaches the tail.
 struct Cleaner: ShardParts {
     let log: Log
     private let chance: SecondChance
-    /// It may stop before a record that had better wait.
+    /// Whether it may stop before a record that should wait.
     private let isAhead: Bool
 
     @inline(__always) init(_ shard: borrowing ShardWriter, isAhead: Bool = false, mustEvict: Bool = false) {
@@ -15,7 +14,7 @@ struct Cleaner: ShardParts {
         self.isAhead = isAhead
     }
 
-    /// Cleans one record at the tail; returns the bytes looked at, 0 where the tail is the head, or the record waits.
+    /// Cleans one record at the tail. Returns the bytes read, 0 if the tail is the head or the record has to wait.
     @inline(never)
     func cleanRecord(_ shard: borrowing ShardWriter) throws(Failure) -> Int {
         guard log.count > 1 else { return 0 }
@@ -39,20 +38,21 @@ struct Cleaner: ShardParts {
         return record.view.length
     }
 
-    /// False where the record waits.
+    /// Returns false if the record has to wait.
     private func clean(_ record: SoundRecord, _ shard: borrowing ShardWriter) throws(Failure) -> Bool {
-        let view = record.view, fraction = UInt32(truncatingIfNeeded: record.keyHash)
+        let view = record.view, hashBits = UInt32(truncatingIfNeeded: record.keyHash)
         switch record.kind {
         case .value, .manifest:
-            if let slot = reader.slot(pointingTo: view.location, fraction) { try keep(slot, record, shard) }
+            if let slot = reader.slot(pointingTo: view.location, hashBits) { try keep(slot, record, shard) }
         case .part:
-            guard let slot = table.find(fraction, location: view.location) else { break }
+            guard let slot = table.find(hashBits, location: view.location) else { break }
             guard let key = view.partKey, reader.isOwned(key) else {
-                shard.drop(slot)
+                shard.unlink(slot)
                 break
             }
-            let choice = chance.judgePart(slot, key, view.length, shard)
-            // Its owner, in another shard, goes first: a reader that finds one without a part has to lock its shard.
+            let choice = chance.evaluatePart(slot, key, view.length, shard)
+            // Evict its owner, in another shard, first: a reader that finds an owner with a missing part has to lock
+            // its shard.
             if choice == .leaves, isAhead, Shard(shard.engine, keyHash: key.owner).number != shard.number {
                 shard.change.add(Change.Blob(blob: key.blob, owner: key.owner))
                 return false
@@ -63,14 +63,14 @@ struct Cleaner: ShardParts {
                 shard.evictWhole(slot, isForced: choice == .forcedOut)
             }
         case .touch:
-            // Its target came before it and took the age along, unless the record's body names another.
-            if let slot = table.find(fraction, location: view.location) { try shard.lose(slot) }
-        case .tombstone, .invalidate, .expire, .gap, .loss, .end: break
+            // Its target came first and took the age along, unless the record's body names another record.
+            if let slot = table.find(hashBits, location: view.location) { try shard.unlinkDamaged(slot) }
+        case .tombstone, .invalidate, .expire, .gap, .damage, .end: break
         }
         return true
     }
 
-    /// The next record's slot is on its way while this one is copied.
+    /// Prefetches the next record's slot while this record is copied.
     @inline(__always)
     private func prefetchSlot(_ frame: Int, _ offset: Int) {
         guard offset <= log.segmentSize - RecordHeader.size else { return }
@@ -86,32 +86,32 @@ struct Cleaner: ShardParts {
         let pointed = slot.entry.location, isTouched = pointed != value.location
         let latest = isTouched ? log.record(pointed) : value
         guard let latest, !isTouched || log.isHeadSound(latest) else {
-            // A touch's age would get a sound check in the copy.
-            try shard.lose(slot)
+            // The copy would give the touch's damaged age a valid check.
+            try shard.unlinkDamaged(slot)
             return
         }
         if value.header.tagCount > 0, header.hasTags { shard.spend(shard.looks(atTagsOf: value)) }
         if isTouched { shard.spend(0, bytes: value.header.keyLength) }
-        let standing = reader.standing(latest, value)
-        if standing.isInvalidated {
-            shard.drop(slot)
-        } else if standing.isGone(at: shard.change.now) {
-            shard.drop(slot, counting: Field.expirations)
+        let freshness = reader.freshness(latest, value)
+        if freshness.isInvalidated {
+            shard.unlink(slot)
+        } else if freshness.isDead(at: shard.change.now) {
+            shard.unlink(slot, counting: Field.expirations)
         } else {
-            let choice = chance.judge(slot, value.length, shard)
+            let choice = chance.evaluate(slot, value.length, shard)
             if choice != .stays {
                 shard.evictWhole(slot, isForced: choice == .forcedOut)
-            } else if isTouched || standing.lifetime.expires != latest.header.expires {
-                // (What the expiry of a tag has ended, its record says from here on: that of the expiry will go before it.)
-                try merge(slot, found, standing.lifetime, shard)
+            } else if isTouched || freshness.lifetime.expires != latest.header.expires {
+                // The copy keeps the expiry of a tag: the expire record leaves the log before it.
+                try merge(slot, found, freshness.lifetime, shard)
             } else {
                 try copy(slot, found, shard)
             }
         }
     }
 
-    /// Room at the head for a copy. False where it was evicted instead: what is left is for what is pinned, which
-    /// takes a frame whatever the budget. (It never has to, but where a power cut has brought pinned entries back.)
+    /// Makes room at the head for a copy, or evicts the entry and returns false: the last frames are for pinned
+    /// entries, which take one beyond the budget. (Needed only after a power failure has brought pinned entries back.)
     private func provideCopy(_ slot: Slot, _ length: Int, isPinned: Bool, _ shard: borrowing ShardWriter)
         throws(Failure)
         -> Bool
@@ -132,7 +132,7 @@ struct Cleaner: ShardParts {
         let from = log.recordAddress(of: record.location)
         let to = RecordAddress(number: log.headNumber, offset: UInt64(log.offset(of: target)))
         let q = log.address(target)
-        // With the old address's head check the copy is no record yet.
+        // With the head check of the old address, the copy is not a record yet.
         shim_copy(q, record.at, length)
         var moved = record.header
         moved.bodyCheck ^= from.mix(secret: secret) ^ to.mix(secret: secret)
@@ -146,8 +146,9 @@ struct Cleaner: ShardParts {
         publish(slot, copy: target, headEnd: log.headOffset + length)
     }
 
-    /// A transaction of its own kind, without a savepoint: the slot points to the copy behind the head's end, and the
-    /// head's end follows. Until the slot does, the copy is no record; no rebuild ever finds a record twice.
+    /// Publishes a copy in a transaction of its own kind, without a savepoint: first the slot points to the copy,
+    /// beyond the head's end, then the head's end advances. Until the slot points to it, the copy is not a record: no
+    /// rebuild finds a record twice.
     @inline(never)
     private func publish(_ slot: Slot, copy target: UInt32, headEnd: Int) {
         header[Field.copyEnd] = headEnd
@@ -157,7 +158,7 @@ struct Cleaner: ShardParts {
         header.release(Field.copiedSlot, 0)
     }
 
-    /// A copy with the age that a touch record, or the expiry of a tag, has given it.
+    /// Copies a value with the age of its touch record or tag.
     private func merge(_ slot: Slot, _ found: SoundRecord, _ lifetime: Lifetime, _ shard: borrowing ShardWriter)
         throws(Failure)
     {
@@ -170,13 +171,13 @@ struct Cleaner: ShardParts {
     // MARK: Ends and damage
 
     private func finishTail(_ shard: borrowing ShardWriter) throws(Failure) {
-        if header[Field.damagedTail] == log.tailNumber { try loseEntries(shard) }
+        if header[Field.damagedTail] == log.tailNumber { try unlinkUnread(shard) }
         log.releaseTail()
         header.finish(ShardHeader.Pending.tail)
         log.trim()
     }
 
-    /// The walk goes on at the next record that verifies. What cannot be read is dropped once all of the segment was looked at.
+    /// Skips to the next record that verifies. Unreadable entries are unlinked once the whole segment has been read.
     private func skipDamage(_ frame: Int, _ offset: Int, _ shard: borrowing ShardWriter) -> Int {
         let next = log.nextRecord(frame: frame, from: offset + 8, reading: Log.mostSkipped)
         shard.spend(0, bytes: next.read)
@@ -188,22 +189,23 @@ struct Cleaner: ShardParts {
         return next.end - offset
     }
 
-    /// What still needs the tail's segment, of which all that can be read has left, was damaged. Whose entries these are, only
-    /// the table knows: one walk for all damage of a segment, with whichever calls clean it. (A loss record takes hardly more
-    /// room than the smallest record that is lost.)
-    private func loseEntries(_ shard: borrowing ShardWriter) throws(Failure) {
+    /// Unlinks the entries that reference the tail's segment after all its readable records have left. Only the table
+    /// knows them: one walk handles all damage of a segment, spread over the calls that clean it. (A damage record
+    /// takes hardly more room than the smallest record lost.)
+    private func unlinkUnread(_ shard: borrowing ShardWriter) throws(Failure) {
         let low = log.location(frame: log.queued(0), offset: SegmentHeader.size),
             high = log.location(frame: log.queued(0), offset: log.segmentSize - 8)
-        while header[Field.damageAt] < Table.allFractions {
+        while header[Field.damageAt] < Table.allHashBits {
             header[Field.damageAt] = try shard.visit(from: header[Field.damageAt]) { slot throws(Failure) in
                 if reader.needs(slot.entry, from: low, through: high) {
-                    try shard.lose(slot, isAtTail: true)
+                    try shard.unlinkDamaged(slot, isAtTail: true)
                     header[Field.damageLost] += 1
                 }
             }.next
             try shard.rest()
         }
-        // Damage that no entry needs counts as one. An entry that has left may have: then the sums had what its head said.
+        // Damage that no entry needs counts as one. It may have hit an entry unlinked earlier, whose damaged head then
+        // went into the sums.
         if header[Field.damageLost] == 0 {
             header[Field.corrupt] += 1
             shard.doubtSums()

@@ -1,11 +1,10 @@
 import CShalePlatform
 
-/// Who may be pinned, and what the cleaner may copy beside it. How much room it takes: `Log.pinLoss`.
+/// The room of pinned entries: see `Log.pinWaste`.
 extension ShardReader {
-    /// What a large value takes of a shard.
     struct Need {
         var bytes = 0, longest = 0, records = 0
-        /// Of what it replaces.
+        /// Bytes of the value that it replaces.
         var kept = 0
         mutating func add(_ length: Int) {
             bytes += length
@@ -14,20 +13,20 @@ extension ShardReader {
         }
     }
 
-    /// Whether it would fit if nothing else were there but what is pinned. `isKept`: so that the cleaner never has to let
-    /// go of some of it, or of what it replaces. `isPinned`: it is to be pinned itself.
+    /// Whether the value would fit beside the pinned entries alone. `isKept`: without the cleaner ever having to evict
+    /// part of it, or of the value that it replaces. `isPinned`: the value is to be pinned.
     func hasRoomBesidePins(_ need: Need, isKept: Bool, isPinned: Bool) -> Bool {
         if need.records == 0, need.kept == 0 { return true }
         let pinned = header[Field.pinnedBytes]
-        // The table may grow on the way, and takes frames from the log. (One that is larger than its entries need gives
-        // way, and nothing else but pins is there for good.)
+        // The table may grow meanwhile, at the log's expense. (An oversized table can shrink, and all but pinned
+        // entries be evicted.)
         var used = 0, buckets = Table.leastBuckets, tables = 0
         if pinned > 0 { (used, buckets, tables) = (header[Field.used], table.shape.buckets, header[Field.tablePages]) }
         while (used + need.records) * 64 >= buckets * 4 * TableLoad.grow { buckets = TableShape.grown(buckets) }
-        // (If the disk was full lately, the attempt says whether it still is.)
+        // (If the disk was full lately, the attempt tells whether it still is.)
         let frames = log.budgetedFrames(beside: max(tables, geometry.shardIndexBytes(buckets: buckets)))
         let bytes = pinned + need.bytes
-        if bytes > log.liveLimit(of: frames, log.pinLoss) { return false }
+        if bytes > log.liveLimit(of: frames, log.pinWaste) { return false }
         if isPinned, !log.pinsFit(bytes, most: max(header[Field.pinnedMost], need.longest), in: frames) { return false }
         return pinned == 0 || !isKept
             || log.frames(for: bytes + need.kept, most: max(header[Field.pinnedMost], need.longest)) <= frames
@@ -35,19 +34,19 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    /// Whether the cleaner may copy what it may as well evict: the last frames are for what is pinned.
+    /// Whether the cleaner may copy entries that it could evict: the last frames are for pinned entries.
     func spares() -> Bool {
         if header[Field.pinnedBytes] == 0 { return true }
-        let pinLoss = log.pinLoss
-        // (While the cache is made smaller, more frames are free than there may be.)
-        return log.freeFrames > pinLoss || log.availableFrames > pinLoss && (try? log.provide(pinLoss + 1)) != nil
+        let pinWaste = log.pinWaste
+        // (While the capacity shrinks, more frames are free than the cache may use.)
+        return log.freeFrames > pinWaste || log.availableFrames > pinWaste && (try? log.provide(pinWaste + 1)) != nil
     }
 
-    /// What is gone does not count, nor what damage has added.
+    /// Unlinks dead entries and orphaned parts, and corrects sums that damage has made too high.
     @inline(never)
-    func dropGone() throws(Failure) {
-        while try dropSomeGone() {}
-        while try dropOrphans() {}
+    func unlinkDead() throws(Failure) {
+        while try unlinkSomeDead() {}
+        while try unlinkOrphans() {}
         if !change.progress.hasAudited, header[Field.unsure] != 0 || header[Field.pinnedBytes] > 0 {
             try finishAudit()
             change.progress.hasAudited = true
@@ -55,12 +54,11 @@ extension ShardWriter {
         if change.replaced > 0, change.key.flatMap({ reader.lookup($0) }) == nil { change.replaced = 0 }
     }
 
-    /// Also pinned parts whose owners, in other shards, are gone: these go first, and the call is made again.
-    ///
-    /// It walks over the table. Where that was in vain, it is in vain again until something is appended or a while has
-    /// passed: who tries to pin one entry after the other does not wait for a walk each time.
+    /// Like `unlinkDead`, and also finds pinned parts whose owners, in other shards, are dead: throws so that the call
+    /// clears these first and runs again. After a walk without result, the next one waits until something is appended
+    /// or 100 ms have passed: a caller that tries to pin many entries does not wait for a walk each time.
     @inline(never)
-    func dropAllGone() throws(Failure) {
+    func unlinkAllDead() throws(Failure) {
         if !change.progress.isSeeking, header[Field.soughtNumber] == log.headNumber,
             header[Field.soughtOffset] == log.headOffset,
             change.now &- header[Field.soughtTime] < ShardWriter.pauseOfSearch
@@ -72,12 +70,12 @@ extension ShardWriter {
             shim_tell(SHIM_SOUGHT, nil)
             #endif
             change.progress.isSeeking = true
-            // (What is appended meanwhile may have ended what the walk has passed.)
+            // (Records appended meanwhile may end entries that the walk has passed.)
             (change.progress.soughtNumber, change.progress.soughtOffset) = (log.headNumber, log.headOffset)
         }
         let before = header[Field.pinnedBytes]
-        try dropGone()
-        if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = try partOfGone(change.now) {
+        try unlinkDead()
+        if geometry.shards > 1, header[Field.pinnedBytes] > 0, let part = try partOfDead(change.now) {
             change.crowdedBy = part
             throw log.filled()
         }
@@ -90,8 +88,8 @@ extension ShardWriter {
     /// Milliseconds.
     private static var pauseOfSearch: UInt64 { 100 }
 
-    /// The length of the longest pinned record counts until its removal is noticed, for which an audit looks: one at most
-    /// for a quarter as many sets as there are slots in use. Whether it has become less.
+    /// Whether an audit lowers the recorded length of the longest pinned record, which counts until an audit notices
+    /// its removal. At most one audit per `used / 4` sets.
     @inline(never)
     func lookForLongestPin() throws(Failure) -> Bool {
         let most = header[Field.pinnedMost], sets = header[Field.sets]
@@ -104,7 +102,7 @@ extension ShardWriter {
         return header[Field.pinnedMost] < most
     }
 
-    /// Whether what is pinned could be admitted beside a table that is as full as it may be. (A power cut may have
+    /// Whether the pinned entries could be admitted beside a table at its maximum load. (A power failure may have
     /// brought more back.)
     private var wasAdmitted: Bool {
         let buckets = header[Field.pinned] * 64 / (TableLoad.full + 1) / 4
@@ -112,11 +110,11 @@ extension ShardWriter {
         return log.pinsFit(in: log.budgetedFrames(beside: index))
     }
 
-    /// Before a record pins: that it can be kept, and that the frames for it are on disk, as a full one gives no more.
-    /// Where not, nothing has changed.
+    /// Checks that a record to be pinned can be kept, and reserves its frames: a full disk gives no more later. Returns
+    /// the frames needed. Throws `full` with nothing changed.
     @inline(never)
     func admitPin(_ length: Int, most longest: Int) throws(Failure) -> Int {
-        // What takes no more than what it replaces was admitted with that, maybe beside a smaller table.
+        // A record no larger than the pinned one that it replaces was admitted with it, maybe beside a smaller table.
         if length <= change.replaced, longest <= header[Field.pinnedMost], wasAdmitted { return 0 }
         func fits() -> Bool {
             let bytes = header[Field.pinnedBytes] - change.replaced + length
@@ -124,29 +122,29 @@ extension ShardWriter {
                 log.pinsFit(bytes, most: max(header[Field.pinnedMost], longest), in: frames)
             }
             guard fits(in: log.budgetedFrames) else { return false }
-            // An eighth of the slots is left to other entries as well, or the table can become larger.
+            // Leave an eighth of the slots to other entries, unless the table can grow.
             let slots = table.shape.extent * 4, pinned = header[Field.pinned] + 1
             if pinned * 64 <= slots / 8 * 7 * TableLoad.grow { return true }
-            // (An entry that is pinned already has its slot.)
+            // (An entry already pinned has its slot.)
             if let slot = change.key.flatMap({ reader.lookup($0) }), slot.entry.isPinned { return true }
             let grown = TableShape.grown(table.shape.extent)
             return grown <= geometry.maxBuckets - Table.spill
                 && fits(in: log.budgetedFrames(beside: geometry.shardIndexBytes(buckets: grown)))
         }
         if !fits() {
-            try dropAllGone()
+            try unlinkAllDead()
             guard fits() else {
                 throw log.noSpace(
                     header[Field.pinnedBytes] > change.replaced
                         ? """
-                        beside what is pinned already, this entry is more than can be kept pinned; unpin or remove \
+                        beside what is pinned already, this entry is too large to be pinned; unpin or remove \
                         some, or raise the capacity
                         """
-                        : "this entry is more than can be kept pinned; raise the capacity")
+                        : "this entry is too large to be pinned; raise the capacity")
             }
         }
         let bytes = header[Field.pinnedBytes] - change.replaced + length, most = max(header[Field.pinnedMost], longest)
         try log.provide(log.frames(for: bytes, most: most) - log.count)
-        return log.reserve(log.pinLoss(bytes, most: most))
+        return log.reserve(log.pinWaste(bytes, most: most))
     }
 }

@@ -1,20 +1,20 @@
 import CShalePlatform
 
-/// The adaptive policy: the log is the queue. What comes to its tail and was used since it was written, or since it was
-/// last kept, gets a second chance: it is copied to the head with one use less. What was not used leaves. That is CLOCK,
-/// with the log for the clock's face and up to three chances.
+/// The CLOCK policy, with the log as its queue. An entry that reaches the tail and was used since it was written or
+/// last kept gets a second chance: it is copied to the head with one use less. An unused entry is evicted. An entry has
+/// at most three chances.
 ///
-/// No heap, no sweep, and no limit to what is live: the cleaner evicts where it is, and a hit only counts, up to three,
-/// in a word that it has read anyway.
+/// It needs no heap, no sweep and no limit on live bytes: the cleaner evicts at its own position, and a hit only
+/// increments a counter, up to three, in a word that it has read anyway.
 ///
-/// Where overwrites and removals leave holes, what was not used is copied as well, as long as a tenth of the log is dead:
-/// that is cleaning, and no reason to evict.
+/// If overwrites and removals leave a tenth of the log dead, unused entries are copied as well: that is cleaning, and
+/// no reason to evict.
 struct SecondChance: ShardParts {
-    /// Entries that are looked at for one victim, at most, and that far from the tail.
+    /// Entries examined for one victim, at most, away from the tail.
     static let patience = 64
 
     let log: Log
-    /// Nobody is kept because the log is sparse.
+    /// Whether unused entries are evicted even if the log is sparse.
     private let mustEvict: Bool
 
     @inline(__always) init(_ shard: borrowing ShardWriter, mustEvict: Bool = false) {
@@ -24,40 +24,40 @@ struct SecondChance: ShardParts {
 
     // MARK: At the tail
 
-    /// What becomes of an entry, or of a part, that the cleaner has come to; with LRU it stays. `forcedOut`: whatever its
-    /// uses, as its copy would take the last frame, which is for what has to stay.
+    /// The fate of an entry or part that the cleaner has reached; LRU keeps all. `forcedOut`: evicted despite its uses,
+    /// as its copy would take the last frame, which is for entries that have to stay.
     enum Choice { case stays, leaves, forcedOut }
 
-    /// If an entry's uses are why it stays, that takes one of them.
+    /// Evaluates an entry; if its uses keep it, takes one.
     @inline(__always)
-    func judge(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
-        shard.isAdaptive ? judgeEntry(slot, length, shard) : .stays
+    func evaluate(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
+        shard.isClock ? evaluateEntry(slot, length, shard) : .stays
     }
     @inline(never)
-    private func judgeEntry(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
+    private func evaluateEntry(_ slot: Slot, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
         if slot.entry.isPinned || shard.isOwn(slot) { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
         return !mustEvict && log.isSparse || takeUse(slot) > 0 ? .stays : .leaves
     }
 
-    /// Of a large value's part: it goes by the uses of its manifest, which takes them where it is itself.
+    /// Evaluates a part by the uses of its manifest, which are taken only when the manifest itself reaches the tail.
     @inline(never)
-    func judgePart(_ slot: Slot, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
-        guard shard.isAdaptive else { return .stays }
+    func evaluatePart(_ slot: Slot, _ key: PartKey, _ length: Int, _ shard: borrowing ShardWriter) -> Choice {
+        guard shard.isClock else { return .stays }
         if slot.entry.isPinned || key.owner == shard.change.key?.hash { return .stays }
         if isTight(length, isAmple: shard.change.keepsOwn) { return .forcedOut }
-        // (The owner of a part is evicted after the lock, and only so many at once.)
+        // (A part's owner is evicted after the lock is released, and only `mostBlobs` at once.)
         if !mustEvict && log.isSparse || shard.change.blobCount == Change.mostBlobs { return .stays }
         return uses(ofOwner: key) > 0 ? .stays : .leaves
     }
 
-    /// (Below LRU's live limit, cleaning gains whatever it copies.)
+    /// (Below LRU's live limit, cleaning gains space even if it copies all.)
     private func isTight(_ length: Int, isAmple: Bool) -> Bool {
         length > log.headRoom && log.availableFrames < (isAmple ? log.ampleReserve : Log.reserve)
             && header[Field.live] > log.liveLimit
     }
 
-    /// How many uses an entry had left, before this took one.
+    /// Takes one use; returns how many there were.
     private func takeUse(_ slot: Slot) -> UInt64 {
         while true {
             let word1 = slot.acquiredUse, hits = word1.hits
@@ -65,7 +65,7 @@ struct SecondChance: ShardParts {
         }
     }
 
-    /// Of the value that a part belongs to. Reads another shard without its lock; in doubt, it is used.
+    /// Returns the uses of a part's value. Reads another shard without its lock; in doubt, the maximum.
     private func uses(ofOwner key: PartKey) -> UInt64 {
         let owner = Shard(engine, keyHash: key.owner).reader
         var uses = SlotUse.mostHits
@@ -81,16 +81,16 @@ struct SecondChance: ShardParts {
 
     // MARK: Away from the tail
 
-    /// Who leaves where nothing may be copied: a full table, a smaller capacity, live bytes that no log holds. A hand goes
-    /// round the log, takes a use of each entry that it passes, and stops at one that has none; if it meets none soon, at
-    /// that with the fewest. Nil where it meets no entry that may leave.
+    /// Chooses a victim when nothing may be copied: for a full table, a smaller capacity, or live bytes that no log
+    /// holds. A hand moves round the log, takes a use of each entry, and stops at the first without uses; if it finds
+    /// none soon, at the one with the fewest. Nil if no entry may be evicted.
     func next(_ shard: borrowing ShardWriter) throws(Failure) -> Slot? {
         if log.count == 0 { return nil }
         var seen = 0, fewest = UInt64.max, best: Slot?
         var (i, offset) = hand, hasMoved = false
-        // (Once round, and the rest of where it began, from one hold to the next.)
+        // (Once round, and the rest of the segment where it began, from one hold to the next.)
         while shard.change.progress.handSegments <= log.count, seen < SecondChance.patience {
-            // (With a candidate, it goes on for a while to find a better one.)
+            // (With a candidate, it looks a while for a better one.)
             if hasMoved, shard.change.left <= (best == nil ? 0 : -Share.ofHold / 4) {
                 if best != nil {
                     #if SHALE_FAULTS
@@ -123,7 +123,7 @@ struct SecondChance: ShardParts {
             offset = record.end
             guard record.kind == .value || record.kind == .manifest,
                 let slot = reader.slot(pointingTo: record.view.location, UInt32(truncatingIfNeeded: record.keyHash)),
-                !slot.entry.isPinned, !shard.isOwn(slot), !shard.dropIfGone(slot)
+                !slot.entry.isPinned, !shard.isOwn(slot), !shard.unlinkIfDead(slot)
             else { continue }
             seen += 1
             let uses = takeUse(slot)
@@ -131,7 +131,7 @@ struct SecondChance: ShardParts {
             if uses == 0 { break }
         }
         #if SHALE_FAULTS
-        // (Meanwhile others may have used or cleaned what it had passed.)
+        // (Meanwhile others may have used or cleaned the entries that it had passed.)
         if fewest > 0, shard.change.pauses > 0 { shim_tell(SHIM_FORCED, nil) }
         #endif
         setHand(i, offset)
@@ -144,10 +144,9 @@ struct SecondChance: ShardParts {
         header[Field.handOffset] = offset
     }
 
-    /// The hand's segment, counted from the tail, and its offset there; the tail where that segment has gone.
+    /// The hand's segment, counted from the tail, and offset; the tail if that segment was freed.
     private var hand: (Int, Int) {
         let number = header[Field.handNumber], offset = header[Field.handOffset]
-        // (Numbers rise from the tail to the head.)
         var low = 0, high = log.count
         while low < high {
             let middle = (low + high) / 2

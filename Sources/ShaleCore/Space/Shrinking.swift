@@ -1,10 +1,9 @@
 import CShalePlatform
 
-/// A smaller capacity, and fewer entries than before.
 extension ShardReader {
-    /// Whether a smaller capacity can hold what is pinned, beside the smallest table for it, and leaves room for a log: a
-    /// head and a tail, what the cleaner needs, and one for what is kept. (What the index always has is as large as the
-    /// largest capacity has made it.)
+    /// Whether a smaller capacity can hold the pinned entries beside the smallest table for them, and a log: head,
+    /// tail, the cleaner's reserve, and one segment for kept entries. (The fixed part of the index is as large as the
+    /// largest capacity ever made it.)
     var canShrink: Bool {
         let slots = header[Field.pinned] * 64 / TableLoad.shrunk
         let index = geometry.shardIndexBytes(buckets: max(Table.leastBuckets, slots / 4))
@@ -27,18 +26,18 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    /// A smaller capacity or entry limit: evicts until it holds, or until parts of what has gone have to be cleared in
-    /// other shards first. Whether it holds.
+    /// Evicts until the shard fits a smaller capacity or entry limit, or parts in other shards have to be cleared
+    /// first. Returns whether it fits.
     @inline(never)
     func evictToBudget() throws(Failure) -> Bool {
         header[Field.diskFullCountdown] = 0
         let limit = geometry.entriesPerShard
         while limit > 0, header[Field.entries] > limit, change.blobCount < Change.mostBlobs, try evict() {}
         while header[Field.live] > log.liveLimit, change.blobCount < Change.mostBlobs {
-            // (What a table takes that is larger than its entries need would cost some of them.)
+            // (A table larger than its entries need would take space from some of them.)
             if try shrinkTable(downTo: geometry.shardBudget / 8) { continue }
             if try evict() { continue }
-            if try dropOrphans() { continue }
+            if try unlinkOrphans() { continue }
             guard let part = try crowdingPart() else { break }
             change.crowdedBy = part
             throw log.filled()
@@ -46,10 +45,10 @@ extension ShardWriter {
         return change.blobCount == 0
     }
 
-    /// And cleans and gives space back until it holds. `budget`: what may be on the disk meanwhile.
+    /// Cleans and gives space back until the shard fits. `budget`: bytes that may be on disk meanwhile.
     @inline(never)
     func applyBudget(from budget: Int) throws(Failure) {
-        // The table first: what it gives back, the segments need not.
+        // The table first: each byte that it gives back, the segments may keep.
         _ = try shrinkTable(downTo: geometry.shardBudget / 8)
         try shrinkTableForPins()
         var rounds = 0
@@ -59,7 +58,7 @@ extension ShardWriter {
         while isOver || log.availableFrames < log.reserve {
             if (header[Field.allocated] + 1) * log.segmentSize + header[Field.tablePages] <= budget {
                 do throws(Failure) { try log.provide(min(Log.reserve, log.freeFrames + 1)) } catch {
-                    // On a full disk, what there is has to do: the tail's segment goes.
+                    // On a full disk the existing frames have to do: the tail's segment is evicted.
                     guard error.isDiskFull || error.isFileLimit else { throw error }
                 }
             }
@@ -82,11 +81,13 @@ extension ShardWriter {
         }
     }
 
-    /// What is pinned was admitted beside a table that was as full as it may be. Where a larger one leaves hardly any room
-    /// to other entries, it is made smaller, and what is not pinned leaves for that.
+    /// Shrinks a table that leaves hardly any room beside the pinned entries, and evicts others for that. Pinned
+    /// entries were admitted beside a table at its maximum load.
     @inline(never) func shrinkTableForPins() throws(Failure) {
         if !log.pinsFit(in: log.budgetedFrames) { _ = try shrinkTable() }
-        var isCrowded: Bool { header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.pinLoss) / 16 * 15 }
+        var isCrowded: Bool {
+            header[Field.pinnedBytes] > log.liveLimit(of: log.budgetedFrames, log.pinWaste) / 16 * 15
+        }
         while isCrowded, try !shrinkTable(fullest: TableLoad.full + 1) {
             let aim = header[Field.used] - max(1, table.shape.buckets / 8)
             while header[Field.used] > aim, try evict() {}

@@ -1,16 +1,15 @@
 import CShalePlatform
 
-/// The table's size: it grows and shrinks by a few buckets with every insertion.
 extension ShardWriter {
-    /// Grows or shrinks the table by a few buckets; called with every insertion.
-    /// False where it is full and cannot grow.
+    /// Grows or shrinks the table by a few buckets; called with every insertion. Returns false if it is full and cannot
+    /// grow.
     func maintainTable(mayShrink: Bool = true) -> Bool {
         let table = self.table
         let shape = table.shape
         if shape.mode != TableShape.Mode.steady {
             advanceTable()
             table.prefetchFrontier(TableLoad.pace)
-            // No slower than the pass: of a table that was a quarter smaller, the older generation is empty then.
+            // No slower than the pass: the older generation, of a table a quarter smaller, is then empty by its end.
             if tags.generations.hasOlder { sweepTags(steps: 2 * TableLoad.pace) }
             return true
         }
@@ -34,13 +33,12 @@ extension ShardWriter {
         return true
     }
 
-    /// A few buckets more of the pass that is under way: with fewer than half of them at each insertion, the table would be
-    /// full before it is larger, and entries would find no place.
+    /// Advances the current pass. With fewer than half as many buckets per insertion, the table would fill up before it
+    /// has grown.
     private func advanceTable() {
         spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold / 8 * 5 : .max) { evict($0) })
     }
 
-    /// Ends the pass that is under way, if one is.
     func finishPass() throws(Failure) {
         while table.shape.mode != TableShape.Mode.steady {
             advanceTable()
@@ -48,7 +46,7 @@ extension ShardWriter {
         }
     }
 
-    /// `overdraws`: for what is pinned and has to stay, whatever the budget.
+    /// Begins to grow the table. `overdraws`: for pinned entries that have to stay, beyond the budget.
     func growTable(_ shape: TableShape, overdraws: Bool = false) -> Bool {
         let next = TableShape.grown(shape.buckets)
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
@@ -59,11 +57,10 @@ extension ShardWriter {
         return true
     }
 
-    /// A larger table at once, while it is empty and the lock is held.
     func growTable(to buckets: Int) -> Bool {
         header[Field.diskFullCountdown] = 0
         guard header[Field.used] == 0, allocateTable(buckets) else {
-            // Less may fit.
+            // A smaller table may fit.
             header[Field.diskFullCountdown] = 0
             return false
         }
@@ -71,36 +68,36 @@ extension ShardWriter {
         return true
     }
 
-    /// Pages for a table of so many buckets, and its heaps. What the table takes, the segments give.
+    /// Allocates pages for a table and its heaps, from the segments' budget if needed.
     @inline(never)
     private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
-        // Another process's table may grow. Asked of the kernel, so last: where the budget forbids it, each insertion
-        // comes by.
+        // Asks the kernel, so it comes last: under a budget that forbids growth, each insertion gets here. Another
+        // process's limit may allow it.
         var mayReach: Bool { engine.pointee.files.mayIndexReach(geometry.indexEnd(number, buckets: buckets)) }
         if wanted > header[Field.tablePages] {
             func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
-            // What is pinned needs its frames.
+            // Pinned entries need their frames.
             guard overdraws || log.pinsFit(adding: pinning, in: log.budgetedFrames(beside: wanted)) else {
                 return false
             }
             if !overdraws, !fits(beside: header[Field.allocated]) {
-                // No segment goes for a table that does not fit beside those that `trim` leaves at least.
+                // Free no segment for a table that does not fit beside those that `trim` keeps.
                 guard log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
                     return false
                 }
                 guard mayReach else { return false }
-                // (What writers were preparing that were killed is in the way as well.)
+                // (Frames that killed writers were preparing are in the way as well.)
                 try? log.takeOverAll()
                 log.trim(extra: wanted - header[Field.tablePages])
                 guard fits(beside: header[Field.allocated]) else { return false }
             }
             guard mayReach else { return false }
-            // Counted first, so that a kill in between never lets the directory outgrow its capacity.
+            // Counted first, so that a kill in between never lets the directory exceed its capacity.
             header[Field.tablePages] = wanted
         }
-        // What is counted need not be there: giving it back may have failed halfway.
+        // Counted pages may not be allocated: giving them back may have failed halfway.
         do throws(Failure) {
             try chunks.allocate(from: Table.chunksEnd(header), to: Table.bytes(of: buckets))
             return true
@@ -111,8 +108,8 @@ extension ShardWriter {
         }
     }
 
-    /// Makes the table as small as its entries allow, but no smaller than so many bytes. False where it is already.
-    /// `fullest`: sixty-fourths of the slots that may be in use then.
+    /// Makes the table as small as its entries allow, but not below `least` bytes. Returns whether it shrank.
+    /// `fullest`: the highest load then, in sixty-fourths of the slots.
     func shrinkTable(downTo least: Int = 0, fullest: Int = TableLoad.shrunk * 5 / 4) throws(Failure) -> Bool {
         let before = header[Field.tablePages]
         func giveBack() throws(Failure) {
@@ -132,7 +129,7 @@ extension ShardWriter {
         return header[Field.tablePages] < before
     }
 
-    /// Gives back the pages beyond the table's size, and beyond what generations of tags take (`fitTags`).
+    /// Gives back pages beyond the table and the generations of tags (`fitTags`).
     @inline(never)
     func shrinkPages(_ buckets: Int) {
         // (The heaps may be in them.)

@@ -1,14 +1,13 @@
 import CShalePlatform
 
-/// Removes the entries that the older generation of tags has ended, and then empties it. Each change of a tag sweeps a few
-/// homes of the table, so the generation is empty before the newer one is full. The sweep goes by hash fractions, because
-/// an entry keeps its fraction when a growing table moves it. What is written meanwhile has a higher lsn than every change
-/// in the older generation.
+/// Unlinks the entries that the older generation of tags has ended, then empties it. Each change of a tag sweeps a few
+/// homes, so that it is empty before the newer one is full. The sweep follows the hash bits, which an entry keeps when
+/// a growing table moves it. Entries written meanwhile have a higher LSN than every change in the older generation.
 extension ShardWriter {
-    /// Cells that are emptied in the time of a home.
+    /// Cells emptied in the time of a home.
     private static let cellsPerStep = 8
 
-    /// Before a tag is noted: that the newer generation has room for it.
+    /// Makes room for a tag in the newer generation, before it is noted.
     @inline(never)
     func makeTagRoom(for tag: UInt64) throws(Failure) {
         if tags.has(tag) { return }
@@ -21,7 +20,7 @@ extension ShardWriter {
             try rest()
         }
         let isFull = tags.isFull || !tags.hasRoom(for: tag)
-        // (A table that has grown much faster than its tags changed is swept by one call.)
+        // (If the table has grown much faster than its tags changed, one call sweeps all of it.)
         if isFull { try sweepTags() }
         let chunks = Table.chunks(of: leastBuckets)
         if isFull || !tags.generations.hasOlder && tags.generations.chunks(tags.generations.newer) != chunks {
@@ -29,13 +28,13 @@ extension ShardWriter {
         }
     }
 
-    /// Of the pass over the table that is under way, the fewer.
+    /// The smaller size of the table's current pass.
     private var leastBuckets: Int {
         let shape = table.shape
         return shape.mode == TableShape.Mode.shrinking ? shape.nextBuckets : shape.buckets
     }
 
-    /// So many that the older generation is empty before the newer one is full.
+    /// Steps per tag that empty the older generation before the newer one is full.
     private var stepsPerTag: Int {
         let left = max(1, tags.left)
         return (stepsLeft + left - 1) / left
@@ -43,19 +42,19 @@ extension ShardWriter {
     private var stepsLeft: Int {
         let generations = tags.generations, at = header[Field.tagSweep]
         if !generations.hasOlder { return 0 }
-        let cells = generations.cells(generations.older) - Int(max(at, Table.allFractions) - Table.allFractions)
-        let fractions = Table.allFractions - min(at, Table.allFractions)
-        let homes = Int(truncatingIfNeeded: (UInt64(table.shape.extent) &* fractions) >> Sizes.fractionBits) + 1
+        let cells = generations.cells(generations.older) - Int(max(at, Table.allHashBits) - Table.allHashBits)
+        let hashBits = Table.allHashBits - min(at, Table.allHashBits)
+        let homes = Int(truncatingIfNeeded: (UInt64(table.shape.extent) &* hashBits) >> Sizes.hashBitCount) + 1
         return homes + cells / ShardWriter.cellsPerStep + 1
     }
 
-    /// Goes on with the older generation, if there is one. How many steps were done.
+    /// Continues the sweep, if there is one. Returns the steps done.
     @discardableResult @inline(never)
     func sweepTags(steps: Int) -> Int {
         var done = 0
         while done < steps, tags.generations.hasOlder {
             let at = header[Field.tagSweep]
-            if at < Table.allFractions {
+            if at < Table.allHashBits {
                 done += sweepHome(from: at)
             } else {
                 emptyCells(at)
@@ -66,7 +65,6 @@ extension ShardWriter {
         return done
     }
 
-    /// To its end.
     func sweepTags() throws(Failure) {
         while tags.generations.hasOlder {
             sweepTags(steps: 1)
@@ -74,8 +72,8 @@ extension ShardWriter {
         }
     }
 
-    /// Lets go of all that is noted of tags and that no stale entry needs: the newer generation becomes the older one.
-    /// `isTurned`: whether it has.
+    /// Discards all tag changes that no stale entry needs: the newer generation becomes the older one (`isTurned`) and
+    /// is swept too.
     func emptyTags(_ isTurned: inout Bool) throws(Failure) {
         if !header.hasTags { return }
         try sweepTags()
@@ -86,36 +84,35 @@ extension ShardWriter {
         }
     }
 
-    /// How many homes: 0 where some of its entries are left.
-    private func sweepHome(from fraction: UInt64) -> Int {
-        let stretch = visit(from: fraction, byOne: true) { endByTags($0) }
-        // Before anything is emptied.
-        if stretch.next == Table.allFractions { raiseEpoch(by: 2) }
+    /// Returns the number of homes swept: 0 if some of the home's entries are left.
+    private func sweepHome(from hashBits: UInt64) -> Int {
+        let stretch = visit(from: hashBits, byOne: true) { endByTags($0) }
+        // Before any cell is emptied.
+        if stretch.next == Table.allHashBits { raiseEpoch(by: 2) }
         header.release(Field.tagSweep, stretch.next)
         return stretch.endsHome ? 1 : 0
     }
 
-    /// Behind the last fraction, the cells that were emptied count.
+    /// Above the last hash bits, `tagSweep` counts emptied cells.
     private func emptyCells(_ at: UInt64) {
         let generations = tags.generations, cells = generations.cells(generations.older)
-        let first = Int(at - Table.allFractions), next = min(first + ShardWriter.cellsPerStep, cells)
+        let first = Int(at - Table.allHashBits), next = min(first + ShardWriter.cellsPerStep, cells)
         tags.emptyOlder(first..<next)
         spend(next - first)
-        header.release(Field.tagSweep, Table.allFractions + UInt64(next))
+        header.release(Field.tagSweep, Table.allHashBits + UInt64(next))
         if next == cells { tags.endOlder() }
     }
 
-    /// What is stale by the older generation needs it: the newer one keeps what is known of its tag, as long as it has
-    /// room for that.
+    /// The newer generation takes over the tags of stale entries, as long as it has room.
     private func endByTags(_ slot: Slot) {
         guard slot.entry.mayBeTagged, let found = reader.entry(slot, now: change.now) else { return }
         spend(looks(at: found))
-        if !dropIfGoneByTags(found), found.standing.isExpired, !tags.carry(found.value.header, at: found.value.at) {
-            drop(slot, counting: Field.expirations)
+        if !unlinkIfDeadByTags(found), found.freshness.isExpired, !tags.carry(found.value.header, at: found.value.at) {
+            unlink(slot, counting: Field.expirations)
         }
     }
 
-    /// Before the table's pages beyond so many buckets are given back: that no generation is there.
+    /// Frees the pages beyond `buckets` buckets from generations of tags, before they are given back.
     @inline(never)
     func fitTags(to buckets: Int) throws(Failure) {
         let chunks = Table.chunks(of: buckets)
@@ -125,7 +122,7 @@ extension ShardWriter {
         }
     }
 
-    /// The same, a few homes at a time. Whether none is there.
+    /// Does the same, a few homes at a time. Returns whether they are free.
     func fitTags(to buckets: Int, steps: Int) -> Bool {
         let chunks = Table.chunks(of: buckets)
         if tags.generations.mostChunks <= chunks { return true }

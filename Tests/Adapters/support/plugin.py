@@ -1,5 +1,5 @@
-"""What pytest does for the tests of other projects: those that cannot pass (excluded.toml) have to fail, and all are
-counted, by name where they do not pass."""
+"""A pytest plugin for the tests of other projects: tests that cannot pass (excluded.toml) have to fail, and all tests
+are counted, by name if they do not pass."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if hasattr(report, "wasxfail") and report.skipped:
         counts["excluded"] += 1
     elif report.skipped:
-        # Each is known, or nobody would notice that it does not run any more.
+        # Each skip is listed, so that a test that no longer runs is noticed.
         counts["skipped" if report.nodeid in skipping else "failed"] += 1
         skipped[report.nodeid] = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     elif report.failed:
@@ -54,7 +54,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    # An entry for a test that is not there any more is a fault of the list.
+    # An entry for a test that no longer exists is an error of the list.
     counts["failed"] += len(unused)
     result = {**counts, "skips": skipped, "unused": sorted(unused)}
     Path(os.environ["SHALE_ADAPTER_RESULT"]).write_text(json.dumps(result))

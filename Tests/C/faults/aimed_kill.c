@@ -1,9 +1,9 @@
-/* A process is killed at every store and every system call of every kind of
- * operation, in the situations that matter, and what it leaves is judged (judged.h).
+/* Kills a process at every store and every system call of every kind of operation, in the situations that matter,
+ * and evaluates what it leaves (evaluate.h).
  *
  * aimed_kill [places of each situation, 0: all] [seed] [situation] */
 #include "aimed.h"
-#include "judged.h"
+#include "evaluate.h"
 
 static void pretend_boot(const char *id) {
     shim_faults.boot_id = id;
@@ -12,7 +12,7 @@ static void pretend_boot(const char *id) {
 static uint64_t places;
 static random_source source;
 
-/* Spread evenly, the exact place by chance. */
+/* Spread evenly; the exact place is random. */
 static uint64_t choose(uint64_t count, uint64_t *chosen) {
     uint64_t tries = places && places < count ? places : count;
     for (uint64_t k = 0; k < tries; k++) {
@@ -42,7 +42,7 @@ int main(int argument_count, char **arguments) {
     }
     printf("%" PRIu64 " of %" PRIu64 " places in %d situations, seed %" PRIu64 "\n", all.struck, all.events,
            only ? 1 : (int)situation_count, seed);
-    print_excuses();
+    print_tolerances();
     munmap(shared, sizeof *shared);
     free(aimed_directory);
     return finish();

@@ -1,9 +1,9 @@
-/* Copies of a cache that was closed: by cp, tar, into an image, by a CI cache. Both files of one close are used as they
- * are, by a writer and by a read-only handle. What is not of one close is none: an index of another close, a file that
- * was copied while a writer opened the cache, whichever file came first and wherever each copy was cut in two. Then
- * the index is made anew, and the data file decides alone. Either way nothing that was removed or replaced comes back,
- * then or after the next rebuild; two copies never give the same version twice; and where a copy has no room for what
- * its zeros left out, that is an error.
+/* Copies of a closed cache: made by cp, by tar, into an image, by a CI cache. Two files of one close are used as
+ * they are, by a writer and by a read-only handle. Two files that are not of one close are a mixture: the index of
+ * another close, or files copied while a writer opened the cache, in either order and wherever each copy was cut in
+ * two. Then the index is rebuilt, and the data file decides alone. Either way no removed or replaced value comes
+ * back, then or after the next rebuild; two copies never give the same version twice; and a copy without room to
+ * fill the holes of its source answers an error.
  *
  * copies [calls from one cut to the next, 1] */
 #include "birth.h"
@@ -22,7 +22,7 @@ enum { mib = 1 << 20, keys = 40, value_bytes = 3000, fillers = 100 };
 static const shale_options small = {.struct_size = sizeof small, .capacity = mib},
                            read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
 
-/* ---- what is stored ---- */
+/* ---- the contents ---- */
 
 /* Of ten keys, one is replaced in the second life, one is removed, one is new, one was removed before. */
 enum fate { kept, replaced, removed, is_new, removed_before };
@@ -44,7 +44,7 @@ static const char *name_of(int key) {
 static const char *text_of(int key, int life) {
     static char text[value_bytes + 1];
     int head = snprintf(text, sizeof text, "%d of life %d ", key, life);
-    random_source source = {(uint64_t)key * 10 + (uint64_t)life}; /* (nothing that compresses away) */
+    random_source source = {(uint64_t)key * 10 + (uint64_t)life}; /* (bytes that do not compress) */
     for (int i = head; i < value_bytes; i++)
         text[i] = (char)('!' + random_below(&source, 90));
     text[value_bytes] = 0;
@@ -59,7 +59,7 @@ static void live_first(shale_cache *cache) {
     for (int key = 0; key < keys; key++)
         if (fate_of(key) == removed_before)
             CHECK_STATUS(SHALE_OK, shale_remove(cache, name_of(key), strlen(name_of(key)), 0));
-    CHECK_STATUS(SHALE_OK, get_text(cache, name_of(0), 0, &value)); /* a hit, which the index alone counts */
+    CHECK_STATUS(SHALE_OK, get_text(cache, name_of(0), 0, &value)); /* a hit, which only the index counts */
     shale_value_free(&value);
 }
 
@@ -69,7 +69,7 @@ static void live_second(shale_cache *cache) {
             CHECK_STATUS(SHALE_OK, set_text(cache, name_of(key), text_of(key, 2), NULL));
         else if (fate_of(key) == removed)
             CHECK_STATUS(SHALE_OK, shale_remove(cache, name_of(key), strlen(name_of(key)), 0));
-    /* Segments enough that its log has others than the first life's. */
+    /* Enough segments that its log has others than the first life's. */
     for (int key = keys; key < keys + fillers; key++)
         CHECK_STATUS(SHALE_OK, set_text(cache, name_of(key), text_of(key, 2), NULL));
 }
@@ -103,7 +103,7 @@ static bool is_as_after(shale_cache *cache, int lives) {
     return true;
 }
 
-/* Of a copy that mixes both lives: what a key had at some time between the two closes, or nothing. */
+/* In a copy that mixes both lives, a key has a value that it had at some time between the two closes, or none. */
 static void check_mixed(shale_cache *cache, const char *what) {
     for (int key = 0; key < keys; key++) {
         int life = life_of(cache, key);
@@ -157,7 +157,7 @@ static void write_pair(const char *directory, const file_image *data, const file
     write_files(directory, data, how, index, how);
 }
 
-/* The beginning of one and the rest of another. */
+/* The beginning of one file and the rest of another. */
 static file_image join(const file_image *begin, const file_image *rest, size_t where) {
     file_image joined = {.size = rest->size > where ? rest->size : begin->size < where ? begin->size : where};
     joined.bytes = calloc(1, joined.size + 1);
@@ -177,7 +177,7 @@ static uint64_t bytes_on_disk(const char *directory) {
     return (uint64_t)(data.st_blocks + index.st_blocks) * 512;
 }
 
-/* Hits are counted in the index, and lost with it. */
+/* The index counts hits; they are lost with it. */
 static bool is_trusted(shale_cache *cache) {
     return stats_of(cache).hits > 0;
 }
@@ -223,7 +223,7 @@ static void test_whole_copies(void) {
         CHECK(!is_trusted(cache) && is_as_after(cache, 2));
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    /* Also where hours of sets lie between the two. */
+    /* The same when hours of sets lie between the two. */
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < i; j++)
             CHECK((versions[i] > versions[j] ? versions[i] - versions[j] : versions[j] - versions[i]) > 1000000);
@@ -240,7 +240,7 @@ static uint64_t head_number(const char *directory) {
     return number;
 }
 
-/* A segment that is begun has a number that it has in no other copy. */
+/* A new segment has a number that it has in no other copy. */
 static void test_segments_of_copies(void) {
     char *path = path_to("segments");
     uint64_t numbers[3];
@@ -248,7 +248,7 @@ static void test_segments_of_copies(void) {
         write_pair(path, &first_data, &first_index, fill_dense);
         uint64_t first = head_number(path);
         shale_cache *cache = require_open(path, small);
-        for (int i = 0; i < value_bytes / 50; i++) /* a segment more, or two */
+        for (int i = 0; i < value_bytes / 50; i++) /* one or two more segments */
             CHECK_STATUS(SHALE_OK, set_text(cache, "more", text_of(i, 3), NULL));
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         numbers[copy] = head_number(path);
@@ -258,8 +258,8 @@ static void test_segments_of_copies(void) {
     free(path);
 }
 
-/* A file system may give the inode of a file that is gone to another one, a copy of it perhaps. */
-static void test_the_inode_of_another(void) {
+/* A file system may give the inode of a deleted file to another one, possibly a copy of it. */
+static void test_reused_inode(void) {
     char *path = path_to("inode");
     const file_image *data[] = {&first_data, &second_data};
     for (int of_both = 0; of_both < 2; of_both++) {
@@ -309,7 +309,7 @@ static void test_restored_in_place(void) {
         CHECK_STATUS(SHALE_OK, shale_close(reader));
     }
     CHECK(versions[0] != versions[1]);
-    /* And of one file alone. */
+    /* The same for one file alone. */
     for (int which = 0; which < 2; which++) {
         cache = require_open(path, small);
         CHECK(is_as_after(cache, 1));
@@ -325,7 +325,7 @@ static void test_restored_in_place(void) {
     free(path);
 }
 
-/* A cache that is restored time and again, and hardly written to, keeps what it has. */
+/* A cache that is restored again and again, with few writes in between, keeps its entries. */
 static void test_copies_of_copies(void) {
     char *path = path_to("again");
     file_image data = first_data, index = first_index;
@@ -347,7 +347,7 @@ static void test_copies_of_copies(void) {
     free(path);
 }
 
-/* A killed writer's files are no copy that could be trusted. */
+/* A killed writer's files are not a trustworthy copy. */
 static void test_a_copy_of_a_cache_in_use(void) {
     char *path = path_to("used"), *copied = path_to("copy-of-used");
     remove_tree(path);
@@ -367,7 +367,7 @@ static void test_a_copy_of_a_cache_in_use(void) {
 
 /* ---- mixtures ---- */
 
-/* After a mixture was opened: all that is changed stays changed, also with the index gone. */
+/* After a mixture was opened: all changes persist, also without the index. */
 static void check_goes_on(const char *path, shale_cache *cache, const char *what) {
     int known[keys];
     for (int key = 0; key < keys; key++) {
@@ -378,13 +378,13 @@ static void check_goes_on(const char *path, shale_cache *cache, const char *what
         known[key] = life_of(cache, key);
         CHECK(key % 4 > 1 || known[key] == (key % 4 == 0 ? 3 : 0));
     }
-    for (int anew = 0; anew < 2; anew++) {
+    for (int pass = 0; pass < 2; pass++) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
-        if (anew)
+        if (pass)
             remove_index(path);
         cache = require_open(path, small);
         for (int key = 0; key < keys; key++)
-            check_that(life_of(cache, key) == known[key], __FILE__, __LINE__, "what a mixed copy has become",
+            check_that(life_of(cache, key) == known[key], __FILE__, __LINE__, "a mixed copy has changed",
                        ": %s, %s: %d, then %d", what, name_of(key), known[key], life_of(cache, key));
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -396,7 +396,7 @@ static void check_pair(const char *path, const file_image *data, const file_imag
     for (int writes = 0; writes < 2; writes++) {
         shale_cache *cache = NULL;
         shale_status status = shale_open(path, writes ? &small : &read_only, &cache);
-        /* (What was cut before the first page was complete is damaged, or not even that.) */
+        /* (A cut before the end of the first page leaves a damaged cache, or none.) */
         if (!CHECK_STATUS(SHALE_OK, status)) {
             fprintf(stderr, "  %s: %s\n", what, shale_last_error());
             return;
@@ -441,7 +441,7 @@ static void test_single_segments(void) {
     uint64_t head = frame_offset(&l, 0, word_at(header + shard_head_frame)), end = word_at(header + shard_head_offset);
     const uint64_t cuts[][2] = {{head, end}, {head, 0}, {head, segment_header_bytes}, {head + l.segment_size, 0}};
     for (unsigned i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
-        /* Records behind the log's end; the same from the segment's begin; and a later segment. */
+        /* Records after the log's end; the same from the segment's beginning; and a later segment. */
         file_image d = join(&first_data, &second_data, 0);
         memcpy(d.bytes, first_data.bytes, l.segments);
         for (uint64_t at = l.segments; at < d.size; at += l.segment_size) {
@@ -467,11 +467,11 @@ static void test_single_segments(void) {
 
 /* ---- torn at a call ---- */
 
-/* A copy of both files, one after the other, in pieces: some of them at one call of a writer, the rest at a later one. */
+/* A copy of both files, one after the other, in pieces: some at one call of a writer, the rest at a later one. */
 static struct tear {
     const char *from;
     long call, first, second; /* the calls' numbers */
-    int pieces; /* that are copied at the first */
+    int pieces; /* that are copied at the first call */
     bool index_first;
     file_image copied[2]; /* data, index */
     bool is_busy;
@@ -506,10 +506,10 @@ static long at_call(const char *name UNUSED) {
     return 0;
 }
 
-/* The second life, from the opening to the end of the close. Returns its calls. */
+/* The second life, from the opening to the end of the close. Returns its number of calls. */
 static long run_second_life(const char *path, long first, long second, int pieces, bool index_first) {
     write_pair(path, &first_data, &first_index, fill_dense);
-    /* (The first opening makes the copy its own, and is not watched.) */
+    /* (The first opening makes the copy its own, and is not traced.) */
     CHECK_STATUS(SHALE_OK, shale_close(require_open(path, small)));
     tear = (struct tear){.from = path, .first = first, .second = second, .pieces = pieces, .index_first = index_first};
     shim_faults.call = at_call;
@@ -553,7 +553,7 @@ static void check_full_disk(const char *disk) {
     snprintf(filler, sizeof filler, "%s/filler", disk);
     char *elsewhere = path_to("zeros");
     remove_tree(elsewhere);
-    /* Values of zeros, uncompressed: what a sparse copy leaves out. */
+    /* Values of zeros, uncompressed: a sparse copy has holes in their place. */
     shale_options options = {.struct_size = sizeof options, .capacity = 4 * mib, .compression = SHALE_COMPRESSION_NONE};
     shale_cache *cache = require_open(elsewhere, options);
     static const char zeros[50000];
@@ -577,12 +577,12 @@ static void check_full_disk(const char *disk) {
             off_t end = lseek(fd, 0, SEEK_CUR);
             REQUIRE(ftruncate(fd, end - left * 20 * page_bytes) == 0);
             cache = NULL;
-            /* Nothing else may happen, least of all a signal. */
+            /* No other result is allowed, least of all a signal. */
             shale_status status = shale_open(directory, writes ? &options : &read_only, &cache);
             CHECK_EITHER(SHALE_E_FULL, way / 2 == 1 ? SHALE_OK : SHALE_E_FULL,
                          status); /* the index alone has few holes */
             CHECK(status == SHALE_OK || strstr(shale_last_error(), directory) != NULL);
-            if (status == SHALE_OK && writes) { /* what the index needs is there, whoever takes what was given back */
+            if (status == SHALE_OK && writes) { /* the index has its room, even if the freed blocks are used */
                 while (write(fd, zeros, page_bytes) == page_bytes)
                     ;
                 CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
@@ -624,7 +624,7 @@ static void test_dense_copies(void) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "large", 0, &value));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    CHECK_STATUS(SHALE_OK, shale_close(require_open(path, options))); /* (gives back what was prepared) */
+    CHECK_STATUS(SHALE_OK, shale_close(require_open(path, options))); /* (frees the prepared segment) */
     uint64_t before = bytes_on_disk(path);
     file_image data = read_whole(path, "shale.data"), index = read_whole(path, "shale.index");
     write_pair(path, &data, &index, fill_dense);
@@ -676,7 +676,7 @@ int main(int argument_count, char **arguments) {
     second_index = read_whole(path, "shale.index");
     RUN(test_whole_copies);
     RUN(test_segments_of_copies);
-    RUN(test_the_inode_of_another);
+    RUN(test_reused_inode);
     RUN(test_restored_in_place);
     RUN(test_copies_of_copies);
     RUN(test_a_copy_of_a_cache_in_use);

@@ -1,21 +1,18 @@
-/* Damaged files cost what was damaged, and nothing else: whatever is done to
- * the bytes of a cache, it opens, answers with right values, misses or clear
- * errors, and goes on.
+/* Damaged files cost only what was damaged: whatever the bytes of a cache, it opens, answers with right values,
+ * misses or clear errors, and continues.
  *
- * Caches of several shapes are prepared once and kept as images of their files,
- * with the account of what each key holds and where its bytes are. A case takes
- * an image, damages it, and uses the cache in a child process: open, read all,
+ * Caches of several shapes are prepared once and kept as images of their files, with a record of what each key holds
+ * and where its bytes are. A case takes an image, damages it, and uses the cache in a child process: open, read all,
  * walk, change, fill beyond the capacity, verify, sync, close, and open again.
  *
- * No signal, no hang, and never bytes that were not stored under the key,
- * whatever the damage. Never an older value either, and what is not damaged is
- * still served, but for what limits.md, "Damage", says of an index that is
- * believed, and where all of the files is older (below, counted).
+ * No signal, no hang, and never bytes that were not stored under the key, whatever the damage. Never an older value
+ * either, and what is not damaged is still served, except as limits.md, "Damage", says of an index that is believed,
+ * and if both files are older (below, counted).
  *
  * damage [cases] [seed] [first case] */
 #include "birth.h"
 #include "check.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "layout.h"
 #include "pattern.h"
 
@@ -30,7 +27,7 @@ enum { most_keys = 5000, fill_keys = 2500, counters = 8, most_ranges = 8, larges
 /* clang-format on */
 static const int64_t begin_ms = 1700000000000, hour_ms = 3600000;
 
-/* MARK: What keys hold */
+/* MARK: Expected contents */
 
 typedef struct {
     uint64_t version; /* 0: nothing */
@@ -45,11 +42,11 @@ typedef struct {
 typedef struct {
     span ranges[most_ranges];
     unsigned count, dictionary;
-    uint64_t shard, first; /* the order in the log of the oldest of them */
+    uint64_t shard, first; /* the log order of the oldest of them */
 } key_place;
 
 typedef struct {
-    span record, target; /* padding left out */
+    span record, target; /* without padding */
 } slot_view;
 
 typedef struct {
@@ -77,7 +74,7 @@ typedef struct {
     layout layout;
     key_state *current, *synced;
     key_place *places;
-    bool *served[leavings]; /* what is served where nothing is damaged */
+    bool *served[leavings]; /* what is served without damage */
     record_view *records;
     size_t record_count;
     slot_view *slots;
@@ -90,7 +87,7 @@ static specimen specimens[] = {
     {.name = "growing", .capacity = 1 << 20, .shards = 1, .keys = 2400, .most = 64, .shape = shape_growing, .operations = 6000},
     {.name = "shrinking", .capacity = 1 << 20, .shards = 1, .keys = 2000, .most = 64, .shape = shape_shrinking, .operations = 3000},
     {.name = "shards and dictionaries", .capacity = 4 << 20, .shards = 3, .keys = 2000, .most = 900, .textual = true, .large = true, .operations = 9000},
-    {.name = "adaptive", .capacity = 2 << 20, .shards = 2, .keys = 500, .most = 3000, .large = true, .operations = 2500, .policy = SHALE_EVICTION_ADAPTIVE},
+    {.name = "clock", .capacity = 2 << 20, .shards = 2, .keys = 500, .most = 3000, .large = true, .operations = 2500, .policy = SHALE_EVICTION_CLOCK},
     {.name = "new", .capacity = 1 << 20, .shards = 1, .keys = 4, .most = 100, .operations = 3},
 };
 /* clang-format on */
@@ -99,7 +96,7 @@ enum { specimen_count = sizeof specimens / sizeof *specimens };
 static uint64_t seed;
 static int64_t clock_ms = 1700000000000;
 
-/* Secrets and marks: the same for a seed, also in a case that is run alone. */
+/* Secrets and marks depend on the seed alone, also in a case that is run alone. */
 static random_source secrets;
 
 static unsigned long long next_secret(void) {
@@ -132,57 +129,57 @@ static size_t value_fill(const specimen *s, unsigned char *bytes, uint64_t key, 
     return size;
 }
 
-/* How a value that was read stands to what its key may hold. */
-enum verdict { verdict_right, verdict_missing, verdict_older, verdict_wrong };
+/* How a read compares with what its key may hold. */
+enum result { result_right, result_missing, result_older, result_wrong };
 
-/* Every third state allows two: where unsynced changes may be lost, a key may hold what it held when synced. */
+/* Every third state allows two: if unsynced changes may be lost, a key may hold what it held when synced. */
 static struct {
     key_state now[most_keys + fill_keys], before[most_keys + fill_keys];
-    bool foreign; /* another cache is there: nothing is known of it */
+    bool foreign; /* another cache replaced this one: its contents are unknown */
 } account;
 
 static bool allows(key_state state, uint64_t version) {
     return state.version == version && (state.expires_ms == 0 || clock_ms < state.expires_ms);
 }
 
-static enum verdict judge(const specimen *s, uint64_t key, shale_status status, const shale_value *value,
-                          const char **why) {
+static enum result evaluate(const specimen *s, uint64_t key, shale_status status, const shale_value *value,
+                            const char **why) {
     static unsigned char expected[largest];
     count_look();
     *why = "an error";
     if (account.foreign && status >= 0)
-        return status == SHALE_OK ? verdict_right : verdict_missing;
+        return status == SHALE_OK ? result_right : result_missing;
     uint64_t version = 0;
     if (status == SHALE_MISS)
-        return verdict_missing;
+        return result_missing;
     if (status != SHALE_OK)
-        return verdict_wrong;
+        return result_wrong;
     *why = "not a value";
     if (is_counter(s, key)) {
         if (value->size != 8 || value->meta_size != 0)
-            return verdict_wrong;
+            return result_wrong;
         memcpy(&version, value->data, 8);
     } else {
         pattern_head head;
         if (value->size < sizeof head)
-            return verdict_wrong;
+            return result_wrong;
         memcpy(&head, value->data, sizeof head);
         *why = "another key's value";
         if (head.key != key)
-            return verdict_wrong;
+            return result_wrong;
         version = head.version;
         *why = "torn";
         if (value->size != value_size(s, key, version))
-            return verdict_wrong;
+            return result_wrong;
         value_fill(s, expected, key, version);
         if (memcmp(expected, value->data, value->size) != 0)
-            return verdict_wrong;
+            return result_wrong;
         uint64_t meta[2] = {key, version};
         if (value->meta_size != (key % 5 == 0 ? sizeof meta : 0) || memcmp(meta, value->meta, value->meta_size) != 0)
-            return verdict_wrong;
+            return result_wrong;
     }
     *why = "older, removed or expired";
-    return allows(account.now[key], version) || allows(account.before[key], version) ? verdict_right : verdict_older;
+    return allows(account.now[key], version) || allows(account.before[key], version) ? result_right : result_older;
 }
 
 /* MARK: Changes */
@@ -235,7 +232,7 @@ static uint64_t next_version(void) {
     return ++version;
 }
 
-/* One random change, by the account too. */
+/* One random change, also to the expected contents. */
 static shale_status change(const specimen *s, shale_cache *cache, random_source *source) {
     uint64_t key = random_below(source, s->keys), kind = random_below(source, 40);
     if (is_counter(s, key)) {
@@ -324,7 +321,7 @@ static void write_file(const char *path, const unsigned char *bytes, size_t size
     close(fd);
 }
 
-/* The index names both files, so a copy that is to count as the same has to be told of its own. */
+/* The index names both files, so a copy that is to count as the same needs the names of its own files. */
 static const off_t name_words[2][4] = {
     {index_own_device, index_own_device + 8, index_own_birth, index_own_birth},
     {index_data_device, index_data_device + 8, index_data_birth, index_data_changed}};
@@ -341,7 +338,7 @@ static void write_image(const char *directory, const image *i) {
         REQUIRE(fds[k] >= 0 && fstat(fds[k], &status) == 0);
         uint64_t identity[4] = {status.st_dev, status.st_ino, birth_of(fds[k]), change_of(fds[k])};
         for (int w = 0; w < 3 + k && i->index_size >= page_bytes; w++)
-            /* Damage to these words stays. */
+            /* Damage to these words persists. */
             if (word_at(i->index + name_words[k][w]) == 0)
                 REQUIRE(pwrite(fds[0], &identity[w], 8, name_words[k][w]) == 8);
     }
@@ -460,7 +457,7 @@ static void load_account(const specimen *s, enum leaving leaving, bool with_sync
            s->keys * sizeof *s->current);
 }
 
-/* What is served where nothing is damaged. */
+/* Reads what is served without damage. */
 static void find_served(specimen *s, const char *directory) {
     for (enum leaving leaving = 0; leaving < leavings; leaving++) {
         s->served[leaving] = require_memory(s->keys);
@@ -472,11 +469,11 @@ static void find_served(specimen *s, const char *directory) {
         REQUIRE_STATUS(SHALE_OK, open_cache(s, directory, 0, &cache));
         for (uint64_t key = 0; key < s->keys; key++) {
             const char *why;
-            enum verdict verdict = judge(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
-            check_that(verdict == verdict_right || verdict == verdict_missing, __FILE__, __LINE__, why,
+            enum result result = evaluate(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
+            check_that(result == result_right || result == result_missing, __FILE__, __LINE__, why,
                        ": %s, %s, key %" PRIu64, s->name, leaving_names[leaving], key);
-            s->served[leaving][key] = verdict == verdict_right;
-            count += verdict == verdict_right;
+            s->served[leaving][key] = result == result_right;
+            count += result == result_right;
         }
         shale_stats stats = {.struct_size = sizeof stats};
         REQUIRE_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
@@ -532,7 +529,7 @@ static void prepare(specimen *s, const char *directory) {
     REQUIRE_STATUS(SHALE_OK, shale_sync(cache));
     s->synced = require_memory(s->keys * sizeof *s->synced);
     memcpy(s->synced, account.now, s->keys * sizeof *s->synced);
-    /* Each key once: `account` knows two states. */
+    /* Each key once: `account` has room for two states. */
     for (unsigned i = 0; i < 20 && i < s->keys - 2 && s->shape != shape_shrinking; i++) {
         uint64_t key = i * 13 % (s->keys - 2);
         if (key % 3)
@@ -547,7 +544,7 @@ static void prepare(specimen *s, const char *directory) {
     s->closed = take_image(directory);
     s->layout = layout_of(s->closed.data);
     image *images[] = {&s->running, &s->closed, &s->earlier};
-    for (int i = 0; i < 3; i++) /* written anew by write_image() */
+    for (int i = 0; i < 3; i++) /* written again by write_image() */
         for (int w = 0; w < 8; w++)
             memset(images[i]->index + name_words[w / 4][w % 4], 0, 8);
     survey(s);
@@ -563,9 +560,9 @@ typedef struct {
     const specimen *specimen;
     enum leaving leaving;
     image now;
-    bool no_data, no_index, other_kind; /* a file is gone, or is not a regular file */
+    bool no_data, no_index, other_kind; /* a file is missing, or is not a regular file */
     int kind;
-    bool strange; /* more than one place, or another state of the cache altogether */
+    bool strange; /* more than one place, or a wholly different state of the cache */
     char what[200];
 } scenario;
 
@@ -580,7 +577,7 @@ enum target {
 static const char *const target_names[targets] = {
     "first superblock", "second superblock", "marks", "synced positions", "dictionary header", "dictionary",
     "segment header", "record word", "stale word and tags", "key", "meta", "stored value", "record",
-    "value", "manifest", "part", "tombstone", "touch", "invalidate", "end", "bytes behind the head", "data",
+    "value", "manifest", "part", "tombstone", "touch", "invalidate", "end", "bytes after the head", "data",
     "index head", "counters", "mutex", "shard header", "segment numbers", "queue", "place states", "tag table",
     "heaps", "slot word 0", "slot word 1", "bucket", "index"
 };
@@ -606,7 +603,7 @@ static const record_view *any_record(const specimen *s, random_source *source, u
     return NULL;
 }
 
-/* A place of that kind; size 0 where the cache has none. */
+/* A place of that kind; size 0 if the cache has none. */
 static span find_target(const specimen *s, enum target target, random_source *source) {
     const layout *l = &s->layout;
     uint64_t shard = random_below(source, l->shards), region = shard_offset(l, shard);
@@ -737,7 +734,7 @@ static void damage_target(scenario *c, enum target target, random_source *source
 static const char *const block_names[] = {"zeroed", "noise", "exchanged with another", "of an earlier time",
                                           "of another cache"};
 
-/* 512 bytes, a page, or as much as a segment, of either file. */
+/* 512 bytes, a page, or up to a segment, of either file. */
 static void damage_block(scenario *c, random_source *source) {
     static const uint64_t sizes[] = {512, 4096, 128 << 10};
     const specimen *s = c->specimen, *other = &specimens[random_below(source, specimen_count)];
@@ -822,7 +819,7 @@ static void replace_bytes(unsigned char **bytes, size_t *size, const unsigned ch
     memcpy(*bytes, from, from_size);
 }
 
-/* In two steps: bytes here, and what is no regular file once the others are written. */
+/* In two steps: first bytes, then non-regular files once the others are written. */
 static void damage_file(scenario *c, random_source *source) {
     const specimen
         *s = c->specimen,
@@ -874,7 +871,7 @@ static void replace_file(const scenario *c, const char *directory, const char *n
 
 enum { kinds_of_damage = targets * 2 + 12 };
 
-/* Each kind of damage in turn, each cache and each way of leaving it at random. */
+/* Each kind of damage in turn; the cache and the way of leaving it are random. */
 static void make(scenario *c, uint64_t number, random_source *source) {
     uint64_t kind = number % kinds_of_damage;
     uint64_t n = random_below(source, 20);
@@ -906,15 +903,15 @@ static void make(scenario *c, uint64_t number, random_source *source) {
     }
 }
 
-/* MARK: What may be expected */
+/* MARK: Expected answers */
 
 typedef struct {
     bool foreign;         /* it is another cache */
-    bool opens;           /* nothing that the cache cannot do without is damaged */
-    bool sound;           /* no trusted index is damaged: right or missing is all there is */
-    bool dated;           /* the whole data file is of an earlier time, or another cache's */
+    bool opens;           /* no damage to anything that the cache cannot do without */
+    bool sound;           /* no trusted index is damaged: each key is right or missing */
+    bool dated;           /* the whole data file is from an earlier time, or from another cache */
     bool trusted;
-    uint64_t lost_slots;  /* with a sound, trusted index: records that verify has to find */
+    uint64_t lost_slots;  /* with a sound, trusted index: the records that verify has to find */
     bool served[most_keys];
 } expectation;
 
@@ -928,7 +925,7 @@ static bool data_differs(const scenario *c, span at) {
     return differs(was->data, was->data_size, c->now.data, c->now.data_size, at);
 }
 
-/* Whether the bytes that differ all lie in what body checks cover, and the newest of them in the log of each shard. */
+/* Whether all bytes that differ are covered by body checks, and the newest of them in the log of each shard. */
 static bool only_bodies(const scenario *c, uint64_t *newest) {
     const specimen *s = c->specimen;
     bool heads = false;
@@ -975,7 +972,7 @@ static void expect(const scenario *c, expectation *e) {
     e->opens = !both_supers && c->now.data_size >= s->layout.dictionaries &&
                !(c->other_kind && c->kind != file_missing);
     if (c->no_data && c->other_kind)
-        return; /* missing: a new cache takes its place */
+        return; /* missing: a new cache replaces it */
     if (!e->sound && same_data_size && !c->strange && !data_differs(c, (span){0, was->data_size}))
         memcpy(e->served, s->served[c->leaving], s->keys);
     if (!same_index && c->leaving != left_without_index)
@@ -996,7 +993,7 @@ static void expect(const scenario *c, expectation *e) {
                                                            (place->dictionary - 1) * s->layout.dictionary_size,
                                                        s->layout.dictionary_size});
         if (!e->trusted && !bodies) {
-            /* All that is older than a damaged head may be dropped, but nothing newer. */
+            /* Everything older than a damaged head may be discarded, but nothing newer. */
             for (uint64_t shard = 0; shard < s->layout.shards; shard++)
                 if (place->first < newest[shard] && (shard == place->shard || s->large))
                     intact = intact && shard != place->shard && !is_counter(s, key) && place->count == 1;
@@ -1014,7 +1011,7 @@ static struct {
     uint64_t number;
     char phase[40];
     uint64_t cases, opened, refused, read, missed, lost_found, rebuilt, full;
-    /* Cases and keys where a trusted index was damaged. */
+    /* Cases and keys with a damaged index that was trusted. */
     uint64_t trusted, trusted_older, trusted_lost, trusted_missing;
     uint64_t older_keys;
 } *progress;
@@ -1025,44 +1022,43 @@ static void enter(const char *phase) {
 
 static bool found_older;
 
-/* What is accepted where something else should be. The index has no checksums: plausible damage to it costs entries,
- * and in rare cases shows an older value that is still in the log, or an older sum, that goes on, or sums of bytes and
- * places that leave no room (limits.md, "Damage"). Cases with a sound index and files of their own time, nine of ten,
- * do without. */
-enum { by_index_older, by_index_gone, by_index_misplaced, by_index_error, by_file_older, by_file_error, by_policy };
-static bool excuses_older(const expectation *e) {
+/* Tolerated answers. The index has no checksums: plausible damage to it costs entries, and in rare cases shows an
+ * older value that is still in the log, or an older sum, which persists, or sums of bytes and frames that leave no
+ * room (limits.md, "Damage"). Cases with a sound index and with files of one time, nine of ten, do without. */
+enum { by_index_older, by_index_missing, by_index_misplaced, by_index_error, by_file_older, by_file_error, by_policy };
+static bool tolerates_older(const expectation *e) {
     /* (A data file of an earlier time is a sound cache of its own.) */
-    return (e->dated && excused(by_file_older, "older, as all of the data file was")) ||
-           (!e->sound && excused(by_index_older, "older, as the index was damaged and believed"));
+    return (e->dated && tolerated(by_file_older, "older, as all of the data file was")) ||
+           (!e->sound && tolerated(by_index_older, "older, as the index was damaged and believed"));
 }
-static bool excuses_missing(const expectation *e) {
-    return !e->sound && excused(by_index_gone, "gone, as the index was damaged and believed");
+static bool tolerates_missing(const expectation *e) {
+    return !e->sound && tolerated(by_index_missing, "missing, as the index was damaged and believed");
 }
-static bool excuses_error(const expectation *e) {
-    return (e->dated && excused(by_file_error, "an error, as the data file was another's")) ||
-           (!e->sound && excused(by_index_error, "an error, as the index was damaged and believed"));
+static bool tolerates_error(const expectation *e) {
+    return (e->dated && tolerated(by_file_error, "an error, as the data file was another's")) ||
+           (!e->sound && tolerated(by_index_error, "an error, as the index was damaged and believed"));
 }
 
-/* Reads all keys of the account. `must`: which have to be there; NULL: none. */
+/* Reads all keys of the account. `must`: those that have to be present; NULL: none. */
 static void read_all(const specimen *s, shale_cache *cache, const expectation *e, const bool *must, const char *when) {
     shale_value value = SHALE_VALUE_INIT;
     uint64_t missing = 0;
     for (uint64_t key = 0; key < s->keys; key++) {
         const char *why;
         shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
-        enum verdict verdict = judge(s, key, status, &value, &why);
-        if (verdict == verdict_older && excuses_older(e)) {
+        enum result result = evaluate(s, key, status, &value, &why);
+        if (result == result_older && tolerates_older(e)) {
             found_older = true;
             progress->older_keys += !e->sound && !e->dated;
         } else
-            check_that(verdict != verdict_wrong && verdict != verdict_older, __FILE__, __LINE__, why,
+            check_that(result != result_wrong && result != result_older, __FILE__, __LINE__, why,
                        ": key %" PRIu64 " %s: %s", key, when, status < 0 ? shale_last_error() : "");
-        missing += verdict == verdict_missing && must && must[key];
-        progress->read += verdict == verdict_right;
-        progress->missed += verdict == verdict_missing;
-        if (verdict == verdict_missing && must && must[key])
-            check_that(excuses_missing(e), __FILE__, __LINE__, "an undamaged entry is gone", ": key %" PRIu64 " %s",
-                       key, when);
+        missing += result == result_missing && must && must[key];
+        progress->read += result == result_right;
+        progress->missed += result == result_missing;
+        if (result == result_missing && must && must[key])
+            check_that(tolerates_missing(e), __FILE__, __LINE__, "an undamaged entry is missing",
+                       ": key %" PRIu64 " %s", key, when);
     }
     if (!e->sound)
         progress->trusted_missing += missing;
@@ -1086,8 +1082,8 @@ static void walk(const specimen *s, shale_cache *cache, const expectation *e) {
         if (!CHECK(number < most_keys + fill_keys))
             break;
         const char *why;
-        enum verdict verdict = judge(s, number, status, &value, &why);
-        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)), __FILE__, __LINE__, why,
+        enum result result = evaluate(s, number, status, &value, &why);
+        check_that(result == result_right || (result == result_older && tolerates_older(e)), __FILE__, __LINE__, why,
                    ": cursor, key %" PRIu64, number);
     }
     shale_cursor_close(cursor);
@@ -1095,18 +1091,18 @@ static void walk(const specimen *s, shale_cache *cache, const expectation *e) {
     shale_value_free(&value);
 }
 
-/* An answer that a caller can do something with: success, or an error with its sentence. */
+/* An answer that a caller can act on: success, or an error with its message. */
 static bool is_answer(shale_status status) {
     return status >= 0 || ((status == SHALE_E_FULL || status == SHALE_E_TOO_LARGE || status == SHALE_E_INVALID ||
                             status == SHALE_E_IO) &&
                            shale_last_error()[0]);
 }
 
-/* Errors are for what is really wrong: with a sound index, changes succeed. */
+/* Errors report real causes only: with a sound index, changes succeed. */
 static void accept(const expectation *e, shale_status status, const char *what) {
     progress->full += status == SHALE_E_FULL;
     count_look();
-    check_that(is_answer(status) && (status >= 0 || excuses_error(e)), __FILE__, __LINE__, what, ": %d %s", status,
+    check_that(is_answer(status) && (status >= 0 || tolerates_error(e)), __FILE__, __LINE__, what, ": %d %s", status,
                status < 0 ? shale_last_error() : "");
 }
 
@@ -1122,7 +1118,7 @@ static void change_some(const specimen *s, shale_cache *cache, const expectation
             if (status == SHALE_OK) {
                 bool follows = account.foreign || result == 1 || (uint64_t)result == was.version + 1 ||
                                (uint64_t)result == could.version + 1;
-                if (!follows && excuses_older(e))
+                if (!follows && tolerates_older(e))
                     found_older = true;
                 else
                     check_that(follows, __FILE__, __LINE__, "a counter went on from another number",
@@ -1136,7 +1132,7 @@ static void change_some(const specimen *s, shale_cache *cache, const expectation
     }
 }
 
-/* New entries beyond the capacity; the last ones must be there. */
+/* New entries beyond the capacity; the last ones must be present. */
 static void fill(const specimen *s, shale_cache *cache, const expectation *e, unsigned round, random_source *source) {
     uint64_t bytes = 0, n = 0, target = s->capacity + s->capacity / 8, evicted = stats_of(cache).evictions;
     if (random_below(source, 4) == 0)
@@ -1147,22 +1143,22 @@ static void fill(const specimen *s, shale_cache *cache, const expectation *e, un
         status = set_key(s, cache, key, round * 10 + 1);
         accept(e, status, "fill");
         bytes += value_size(s, key, round * 10 + 1) + 72;
-        if (status < 0 && !e->sound && n > 200) /* (which accept() has counted) */
+        if (status < 0 && !e->sound && n > 200) /* (accept() has counted these) */
             break;
     }
-    /* The hand of the adaptive policy stops at a new entry where all older ones were used (design.md, "Eviction"). The
-     * last one that was set has made no room for another. */
-    bool new_leaves_first = s->policy == SHALE_EVICTION_ADAPTIVE && stats_of(cache).evictions > evicted;
+    /* The hand of the CLOCK policy stops at a new entry if all older ones were used (design.md, "Eviction"). The
+     * entry that was set last has made no room for another. */
+    bool new_leaves_first = s->policy == SHALE_EVICTION_CLOCK && stats_of(cache).evictions > evicted;
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t k = n - 8; k < n; k++) {
         uint64_t key = most_keys + k;
         const char *why;
-        enum verdict verdict = judge(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
-        check_that(verdict == verdict_right || (verdict == verdict_older && excuses_older(e)) ||
-                       (verdict == verdict_missing &&
-                        (excuses_missing(e) ||
-                         (new_leaves_first && k + 1 < n && excused(by_policy, "new, and gone before what was used")))),
-                   __FILE__, __LINE__, verdict == verdict_missing ? "a new entry is gone" : why,
+        enum result result = evaluate(s, key, shale_get(cache, &key, sizeof key, 0, &value), &value, &why);
+        check_that(result == result_right || (result == result_older && tolerates_older(e)) ||
+                       (result == result_missing &&
+                        (tolerates_missing(e) || (new_leaves_first && k + 1 < n &&
+                                                  tolerated(by_policy, "new, and evicted before used entries")))),
+                   __FILE__, __LINE__, result == result_missing ? "a new entry is missing" : why,
                    ": %" PRIu64 " of %" PRIu64, k, n);
     }
     shale_value_free(&value);
@@ -1180,7 +1176,7 @@ static uint64_t verified(shale_cache *cache) {
     return report.corrupt_records;
 }
 
-/* All that can be done with it; then closed. */
+/* Every operation; then the cache is closed. */
 static void use_fully(const scenario *c, shale_cache *cache, const expectation *e, random_source *source,
                       unsigned round) {
     const specimen *s = c->specimen;
@@ -1225,9 +1221,9 @@ static void use_fully(const scenario *c, shale_cache *cache, const expectation *
     enter("verify at the end");
     verified(cache);
     uint64_t left = verified(cache);
-    /* Slots that lie in another's bucket are plausible, and are believed: format.md, "What is checked when". The
-     * cleaner does not find them, and reuses their frames for the losses that the first look has written. */
-    if (left > 0 && !e->sound && excused(by_index_misplaced, "damaged later, as the index was damaged and believed"))
+    /* Slots in another's bucket are plausible, and are believed: format.md, "What is checked when". The cleaner does
+     * not find them, and reuses their frames for the loss records that the first read has written. */
+    if (left > 0 && !e->sound && tolerated(by_index_misplaced, "damaged later, as the index was damaged and believed"))
         left = verified(cache);
     CHECK_EQUAL(0, left);
     enter("sync");
@@ -1245,7 +1241,7 @@ static void read_only(const scenario *c, const char *directory, const expectatio
     shale_status status = open_cache(c->specimen, directory, SHALE_OPEN_READ_ONLY, &cache);
     if (status < 0) {
         count_look();
-        check_that(!e->opens || excuses_error(e), __FILE__, __LINE__, "cannot be opened read-only", ": %d %s", status,
+        check_that(!e->opens || tolerates_error(e), __FILE__, __LINE__, "cannot be opened read-only", ": %d %s", status,
                    shale_last_error());
         return;
     }
@@ -1271,7 +1267,7 @@ static void run_case(uint64_t number, const char *directory) {
     unsigned failures = check_failures;
     secrets.state = ~source.state;
     clock_ms = begin_ms + (random_below(&source, 6) == 0 ? 2 * hour_ms : 1000);
-    if (clock_ms > begin_ms + 1000) /* what has expired need not be there */
+    if (clock_ms > begin_ms + 1000) /* expired entries may be missing */
         for (uint64_t key = 0; key < c.specimen->keys; key++)
             e.served[key] = e.served[key] && allows(account.now[key], account.now[key].version);
     for (uint64_t key = 0; key < c.specimen->keys; key++)
@@ -1317,8 +1313,8 @@ static void run_case(uint64_t number, const char *directory) {
     free_image(&c.now);
 }
 
-/* A library of another version took the cache for itself and was cut off between the two copies: the later one counts,
- * if it is sound. Damage that only looks like it costs nothing. */
+/* A library of another version upgraded the cache and was cut off between the two copies: the later one counts, if
+ * it is sound. Damage that only looks like it costs nothing. */
 static void test_another_format(const char *directory) {
     const specimen *s = &specimens[specimen_count - 1];
     for (int sound = 0; sound < 2; sound++) {
@@ -1340,14 +1336,14 @@ static void test_another_format(const char *directory) {
         if (cache)
             CHECK_STATUS(SHALE_OK, shale_close(cache));
         image after = take_image(directory);
-        CHECK(!sound || memcmp(after.data, i.data, i.data_size) == 0); /* it is left as it is */
+        CHECK(!sound || memcmp(after.data, i.data, i.data_size) == 0); /* it is left unchanged */
         free_image(&after);
         free_image(&i);
         remove_tree(directory);
     }
 }
 
-/* A child runs a batch; where one ends it, the next goes on behind the case that did. */
+/* A child runs a batch; if a case ends the child, the next one continues after that case. */
 static void run_cases(uint64_t first, uint64_t count, const char *directory) {
     for (uint64_t next = first; next < first + count && check_failures < 20;) {
         fflush(NULL);
@@ -1386,7 +1382,7 @@ int main(int argument_count, char **arguments) {
     uint64_t first = argument_count > 3 ? strtoull(arguments[3], NULL, 0) : 0;
     prefer_memory();
     shim_faults.random = next_secret;
-    begin_excuses();
+    begin_tolerances();
     progress = shared_memory(sizeof *progress);
     char *directory = path_to("damaged");
     for (int i = 0; i < specimen_count; i++)
@@ -1400,7 +1396,7 @@ int main(int argument_count, char **arguments) {
            progress->cases, progress->opened, progress->refused, progress->read, progress->missed, progress->lost_found,
            progress->rebuilt, progress->full, progress->trusted, progress->trusted_older, progress->older_keys,
            progress->trusted_lost, progress->trusted_missing, seed);
-    print_excuses();
+    print_tolerances();
     if (check_failures)
         fprintf(stderr, "seed %" PRIu64 "\n", seed);
     free(directory);

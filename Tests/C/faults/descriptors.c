@@ -1,7 +1,6 @@
-/* Descriptors that the program closes under the library, as one does that
- * becomes a daemon, and that it gives to other files afterwards. The library
- * notices before each system call, answers an error, and never touches the
- * other file. What is mapped goes on. */
+/* The program closes descriptors of the library, as a program does that becomes a daemon, and reuses them for other
+ * files. The library notices before each system call, answers an error, and never touches the other file. Reads and
+ * writes of mapped memory go on. */
 #include "check.h"
 #include "layout.h"
 #include "gate.h"
@@ -18,7 +17,7 @@ static const shale_options four_mib = {
 
 static uint64_t combinations, refusals;
 
-/* ---- which descriptors are the library's ---- */
+/* ---- finding the library's descriptors ---- */
 
 typedef struct {
     int count, numbers[most_descriptors];
@@ -52,7 +51,7 @@ static shale_cache *open_noting(const char *directory, descriptors *own) {
     return cache;
 }
 
-/* ---- a file of somebody else's ---- */
+/* ---- a foreign file ---- */
 
 static unsigned char foreign_bytes[foreign_size];
 
@@ -78,7 +77,7 @@ static void check_foreign(const char *path) {
     fclose(file);
 }
 
-/* The number, which the program has closed, leads to the other file now. */
+/* The number, which the program has closed, now refers to the other file. */
 static void reuse(int number, const char *path) {
     int fd = open(path, O_RDWR);
     REQUIRE(fd >= 0 && dup2(fd, number) == number);
@@ -86,7 +85,7 @@ static void reuse(int number, const char *path) {
         close(fd);
 }
 
-/* ---- what goes on, and what is refused ---- */
+/* ---- calls that work, and calls that are refused ---- */
 
 static void fill(shale_cache *cache) {
     for (uint32_t i = 0; i < entry_count; i++)
@@ -127,7 +126,7 @@ static void write_until_refused(shale_cache *cache, const char *directory) {
     shale_value_free(&value);
 }
 
-/* Each of the handle's descriptors is left alone, closed, or given to the other file. */
+/* Each of the handle's descriptors is left alone, closed, or reused for the other file. */
 static void test_every_combination(void) {
     char *foreign = path_to("foreign");
     make_foreign(foreign);
@@ -180,8 +179,7 @@ static void test_every_combination(void) {
     free(foreign);
 }
 
-/* A table that grows takes the room of free segments, which are given back to the file system; a clear gives
- * back what the table had. */
+/* A table that grows takes the room of free segments, whose blocks are freed; a clear frees the table's blocks. */
 static void test_room_that_changes_hands(void) {
     char *foreign = path_to("foreign");
     for (int taken = 1; taken < 4; taken++, combinations++) {
@@ -219,8 +217,8 @@ static void test_room_that_changes_hands(void) {
     free(foreign);
 }
 
-/* A shard whose index is half made cannot be rebuilt without the file; it must not be taken for
- * empty, or be read from another one. */
+/* A shard whose index is half rebuilt needs the data file to finish; it must not count as empty, or be read from
+ * another file. */
 static void test_a_rebuild_without_the_file(void) {
     char *foreign = path_to("foreign");
     for (int taken = 0; taken < 2; taken++, combinations++) {
@@ -236,7 +234,7 @@ static void test_a_rebuild_without_the_file(void) {
         }
         CHECK(is_refusal(set_text(cache, "key", "value", NULL), directory));
         CHECK(is_refusal(shale_sync(cache), directory));
-        check_entries(cache); /* readers go on with the index as it was */
+        check_entries(cache); /* readers keep the index as it was */
 
         shale_cache *other = NULL;
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &other));
@@ -255,7 +253,7 @@ static void test_a_rebuild_without_the_file(void) {
     free(foreign);
 }
 
-/* What daemons do: fork twice, close everything, open something else. */
+/* What daemons do: fork twice, close every descriptor, open others. */
 static void test_a_daemon(void) {
     char *directory = path_to("daemon"), *log = path_to("daemon.log");
     gate done = make_gate();
@@ -294,7 +292,7 @@ static void test_a_daemon(void) {
     }
     CHECK_EQUAL(0, wait_for(parent));
     close(report);
-    close(done.ends[1]); /* the daemon alone holds the other end now: end of file if it fails */
+    close(done.ends[1]); /* only the daemon holds the other end now: end of file if it fails */
     char answer = 0;
     CHECK(read(done.ends[0], &answer, 1) == 1 && answer == 'y');
     close(done.ends[0]);

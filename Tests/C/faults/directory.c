@@ -1,8 +1,7 @@
-/* What others do to the directory of a cache that is in use: they delete its
- * files, copy them, rename it and put another in its place. Whoever has it open
- * goes on with the files that it opened until it looks, once a second of a clock
- * that stands still here unless a test moves it, and is told then. Whoever opens
- * it anew gets what is at the path or is told, and nothing is mixed.
+/* Other programs change the directory of a cache that is in use: they delete its files, copy them, rename the
+ * directory and put another in its place. A handle keeps using the files that it opened until its next check, once a
+ * second of a clock that stands still here unless a test moves it; then it answers an error. A later open gets the
+ * files at the path, or an error; the two caches are never mixed.
  *
  * directory [number of copies] [seed] */
 #include "changes.h"
@@ -74,7 +73,7 @@ static void check_filled(shale_cache *cache, const char *owner, uint32_t round) 
     shale_value_free(&value);
 }
 
-/* An index that is not trusted is replaced by a new file. */
+/* An untrusted index is replaced by a new file. */
 static ino_t index_at(const char *directory) {
     char path[512];
     struct stat status;
@@ -90,13 +89,13 @@ static void check_at(const char *directory, const char *owner, uint32_t round, b
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* ---- a handle looks whether the cache is there ---- */
+/* ---- a handle checks whether its files are still in place ---- */
 
 static void let_a_second_pass(void) {
     shim_faults.uptime_ahead += 1000;
 }
 
-/* By the clock it is time to look, and the cache is not where it was: all that a hit does not answer says so. */
+/* The clock says that a check is due, and the files are not in place: all calls that are not hits answer an error. */
 static void check_is_away(shale_cache *cache, const char *directory, bool may_write) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = SHALE_OK;
@@ -104,11 +103,11 @@ static void check_is_away(shale_cache *cache, const char *directory, bool may_wr
     uint64_t lease = 0;
     const shale_bytes absent = {"absent", 6};
     REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
-    CHECK_STATUS(SHALE_OK, get_text(cache, "1", 0, &value)); /* what is mapped is served */
+    CHECK_STATUS(SHALE_OK, get_text(cache, "1", 0, &value)); /* mapped entries are served */
     CHECK_STATUS(SHALE_E_BUSY, shale_get_stats(cache, &(shale_stats){.struct_size = sizeof(shale_stats)}));
     CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "was removed or replaced"));
     CHECK_EQUAL(0, shale_last_errno());
-    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", 0, &value)); /* it is known: every miss says so */
+    CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", 0, &value)); /* from now on every miss answers the error */
     CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", 0, &value));
     CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", SHALE_GET_PEEK, &value));
     CHECK_STATUS(SHALE_E_BUSY, get_text(cache, "absent", SHALE_GET_TOKEN, &value));
@@ -123,7 +122,7 @@ static void check_is_away(shale_cache *cache, const char *directory, bool may_wr
 }
 
 static _Atomic unsigned looks;
-static _Atomic long answer; /* of the next one */
+static _Atomic long answer; /* of the next second */
 
 static long note_look(const char *name) {
     if (strcmp(name, "stat") != 0)
@@ -138,7 +137,7 @@ static void *set_often(void *cache) {
     return NULL;
 }
 
-/* Once a second, of all threads one; and not at all where there is no path. */
+/* Once a second, by one thread of all; and never for a cache without a path. */
 static void test_looks_are_rare(void) {
     char *directory = path_to("looks");
     for (int in_memory = 0; in_memory < 2; in_memory++) {
@@ -158,15 +157,15 @@ static void test_looks_are_rare(void) {
         CHECK_EQUAL(in_memory ? 0 : 3, looks); /* a hit does not look */
         for (int i = 0; i < 16; i++)
             CHECK_STATUS(SHALE_MISS, get_text(cache, "absent", 0, &value));
-        CHECK_EQUAL(in_memory ? 0 : 4, looks); /* of misses some do */
+        CHECK_EQUAL(in_memory ? 0 : 4, looks); /* some misses do */
         shale_value_free(&value);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
     free(directory);
 }
 
-/* What a handle cannot know is no reason to stop. */
-static void test_looks_that_say_nothing(void) {
+/* A handle goes on if it cannot find out. */
+static void test_failed_checks(void) {
     char *parent = path_to("parent"), *directory = path_to("parent/cache");
     CHECK_STATUS(SHALE_OK, shale_close(open_cache(directory)));
     pid_t child = fork();
@@ -175,7 +174,7 @@ static void test_looks_that_say_nothing(void) {
         shale_cache *absolute = open_cache(directory);
         REQUIRE(chdir(parent) == 0);
         shale_cache *relative = open_cache("cache");
-        /* Nobody may look there. */
+        /* The parent directory is not searchable. */
         answer = -EACCES;
         looks = 0;
         let_a_second_pass();
@@ -185,7 +184,7 @@ static void test_looks_that_say_nothing(void) {
         delete_file(directory, "shale.index");
         let_a_second_pass();
         CHECK_STATUS(SHALE_OK, set_text(absolute, "key", "value", NULL));
-        /* A daemon goes to the root, and sees less of the system from then on. */
+        /* A daemon changes to the root directory, and has fewer privileges from then on. */
         REQUIRE(chdir("/") == 0);
         let_a_second_pass();
         CHECK_STATUS(SHALE_OK, set_text(relative, "key", "value", NULL));
@@ -196,7 +195,7 @@ static void test_looks_that_say_nothing(void) {
         _exit(check_failures != 0);
     }
     CHECK_EQUAL(0, wait_for(child));
-    /* Without a path that leads there, it is known of a file that it was removed. */
+    /* Without a path that leads there, only the removal of a file can be noticed. */
     child = fork();
     if (child == 0) {
         begin_child(30);
@@ -233,7 +232,7 @@ static void test_a_link_leads_elsewhere(void) {
     check_is_away(cache, link, true);
     CHECK(unlink(link) == 0 && symlink(first, link) == 0);
     let_a_second_pass();
-    check_is_away(cache, link, true); /* it has missed what happened meanwhile, and remembers that */
+    check_is_away(cache, link, true); /* it missed what happened meanwhile, and remembers that */
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     cache = open_cache(link);
     let_a_second_pass();
@@ -257,7 +256,7 @@ static void test_the_index_is_deleted(void) {
             fill(cache, "first", 1);
             pass(&ready);
             await(&go_on);
-            let_a_second_pass(); /* the data file is where it was */
+            let_a_second_pass(); /* the data file is in place */
             check_filled(cache, "first", 1);
             fill(cache, "first", 2);
             if (check_failures == 0 && killed)
@@ -276,7 +275,7 @@ static void test_the_index_is_deleted(void) {
         check_filled(reader, "first", 1);
         pass(&go_on);
         CHECK_EQUAL(killed ? 128 + SIGKILL : 0, wait_for(writer));
-        check_filled(reader, "first", 2); /* its index is the deleted one, which the writer kept up */
+        check_filled(reader, "first", 2); /* its index is the deleted one, which the writer kept up to date */
         check_at(directory, "first", 2, false);
         CHECK_STATUS(SHALE_OK, shale_close(reader));
         check_at(directory, "first", 2, true);
@@ -315,7 +314,7 @@ static void test_the_data_is_deleted(void) {
         check_is_away(old, directory, true);
         if (both) {
             check_is_away(reader, directory, false);
-        } else { /* the new index took the place of the one that it reads */
+        } else { /* the new index replaced the one that it reads */
             CHECK_STATUS(SHALE_E_BUSY, get_text(reader, "1", 0, &value));
             CHECK(strstr(shale_last_error(), "open it again") != NULL);
         }
@@ -372,7 +371,7 @@ static void copy(const char *from, const char *to) {
     run_program((const char *const[]){"cp", "-a", from, to, NULL});
 }
 
-/* An index that was elsewhere while the cache was written to says nothing of it. */
+/* An index that was elsewhere while the cache was written to says nothing about it. */
 static void test_an_index_comes_back(void) {
     char *path = path_to("comes-back"), *there = path_to("comes-back/shale.index"), *kept = path_to("kept.index");
     shale_cache *cache = open_cache(path);
@@ -398,9 +397,9 @@ static void test_an_index_comes_back(void) {
     free(kept);
 }
 
-/* The file that a read-only handle has mapped is nobody's index any more, and says so no more than it says anything else:
- * it was deleted, or is elsewhere. */
-static void test_readers_of_an_index_that_went(void) {
+/* A file that a read-only handle has mapped and that is no longer the cache's index (deleted, or moved) is not
+ * written to. */
+static void test_readers_of_a_deleted_index(void) {
     for (int moved = 0; moved < 2; moved++) {
         char *path = path_to("went"), *there = path_to("went/shale.index"), *away = path_to("away.index");
         shale_cache *cache = open_cache(path);
@@ -409,7 +408,7 @@ static void test_readers_of_an_index_that_went(void) {
         shale_cache *reader = require_open(path, read_only);
         check_filled(reader, "it", 1);
         CHECK((moved ? rename(there, away) : unlink(there)) == 0);
-        check_filled(reader, "it", 1); /* nobody has written since */
+        check_filled(reader, "it", 1); /* no process has written since */
         cache = open_cache(path);
         shale_value value = SHALE_VALUE_INIT;
         CHECK_STATUS(SHALE_E_BUSY, shale_get(reader, "1", 1, 0, &value));
@@ -425,7 +424,7 @@ static void test_readers_of_an_index_that_went(void) {
     }
 }
 
-/* Whether the index that `change` was added to the generation of is the one that is used. */
+/* Whether the index whose generation was raised by `change` is the one that is used. */
 static bool is_kept(const char *path, uint64_t change) {
     shale_cache *cache = open_cache(path);
     fill(cache, "it", 1);
@@ -441,8 +440,8 @@ static bool is_kept(const char *path, uint64_t change) {
     return kept;
 }
 
-/* A first writer raises the index's generation, then the data file's. */
-static void test_a_first_writer_is_killed_between_generations(void) {
+/* A sole writer raises the index's generation, then the data file's. */
+static void test_a_sole_writer_is_killed_between_generations(void) {
     char *path = path_to("generations");
     CHECK(is_kept(path, 0));
     CHECK(is_kept(path, 1));
@@ -472,7 +471,7 @@ static void test_a_copy_at_rest(void) {
     snprintf(target, sizeof target, "%s/shale.index", original);
     run_program((const char *const[]){"cp", "-a", "--remove-destination", index, target, NULL});
     check_at(original, "original", 1, false);
-    /* The index of a cache that has nothing to do with it. */
+    /* The index of an unrelated cache. */
     cache = open_cache(foreign);
     fill(cache, "foreign", 1);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -485,8 +484,7 @@ static void test_a_copy_at_rest(void) {
     free(foreign);
 }
 
-/* A copy that was taken while somebody wrote is no picture of one moment, but a cache all the same: what it
- * holds are whole values that were set once. */
+/* A copy that was taken during writes is no snapshot, but still a cache: it holds whole values that were set once. */
 
 enum { key_count = 3000, largest = 3000 };
 
@@ -560,14 +558,14 @@ int main(int argument_count, char **arguments) {
     watch((unsigned)copies + 60);
     shim_faults.call = note_look;
     RUN(test_looks_are_rare);
-    RUN(test_looks_that_say_nothing);
+    RUN(test_failed_checks);
     RUN(test_a_link_leads_elsewhere);
     RUN(test_the_index_is_deleted);
     RUN(test_the_data_is_deleted);
     RUN(test_the_directory_is_renamed);
     RUN(test_an_index_comes_back);
-    RUN(test_readers_of_an_index_that_went);
-    RUN(test_a_first_writer_is_killed_between_generations);
+    RUN(test_readers_of_a_deleted_index);
+    RUN(test_a_sole_writer_is_killed_between_generations);
     RUN(test_a_copy_at_rest);
     RUN(test_copies_in_use);
     if (check_failures)

@@ -1,26 +1,21 @@
-/* A process is killed before every store instruction of the shipped library, in
- * the order that the compiler gave them, and before every system call that changes
- * a file; in short operations before every instruction whatever it does. What it
- * leaves is judged as in aimed_kill (judged.h), which kills between the stores
- * that the source names.
+/* Kills a process before every store instruction of the shipped library, in the order that the compiler chose, and
+ * before every system call that changes a file; in short operations before every instruction. Evaluates what it
+ * leaves as aimed_kill does (evaluate.h), which kills between the stores that the source names.
  *
- * Between two stores the files stay as they are, so a kill before each store
- * leaves all that a kill at any instruction can. They are met by taking the right
- * to write away from the mapped files: each store raises SIGSEGV, gets its pages
- * back for one step (the processor's trap flag, SIGTRAP), and loses them again.
- * What differs from instruction to instruction in between is what the kernel
- * knows of the locks that are taken: for that, all instructions are stepped.
- * (No ptrace: containers may forbid it, and it would have to step through everything.)
+ * Between two stores the files do not change, so a kill before each store leaves all states that a kill at any
+ * instruction can. To find them, the mapped files are write-protected: each store raises SIGSEGV, gets its pages
+ * writable for one step (the processor's trap flag, SIGTRAP), and loses them again. Only the kernel's knowledge of
+ * the locks that are held differs between two stores: for that, all instructions are stepped. (No ptrace: containers
+ * may forbid it, and it would have to step through everything.)
  *
- * In a loop that is run through a thousand times, nearly all places are alike. So
- * each pair of store instructions that follow each other is struck between the two,
- * as often as is asked for in each situation; without a number, once in the first
+ * In a loop that runs a thousand times, nearly all places are alike. So each pair of consecutive store instructions
+ * is struck between the two, as often as is asked for in each situation; without a number, once in the first
  * situation that has it, and each situation at ten places at least.
  *
  * every_instruction [times for each pair; 0: all places] [seed] [situation] */
 #define _GNU_SOURCE /* fallocate, REG_RIP */
 
-#include "judged.h"
+#include "evaluate.h"
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -51,14 +46,14 @@ static struct {
     struct {
         char *from, *to;
     } ranges[most_ranges]; /* the cache's files, as they are mapped for writing */
-    char *opened[most_opened]; /* pages that the instruction under way may write */
+    char *opened[most_opened]; /* pages that the current instruction may write */
     int range_count, opened_count;
     bool is_on, by_instruction;
 } aim_state;
 
-static bool steps_all; /* every instruction is an event, not every store alone */
+static bool steps_all; /* every instruction is an event, not only stores */
 
-/* Which instructions the events were, when none was struck. */
+/* Which instructions the events were in the run without a kill. */
 enum { most_noted = 1 << 20 };
 static uintptr_t *trail;
 
@@ -73,7 +68,7 @@ static void protect_all(int rights) {
         syscall(SYS_mprotect, aim_state.ranges[i].from, aim_state.ranges[i].to - aim_state.ranges[i].from, rights);
 }
 
-/* (The kernel marks the locks of the dead as such, by a store.) */
+/* (The kernel marks the locks of a dead thread by a store.) */
 static void strike(uintptr_t instruction) {
     note(instruction);
     if (!is_hit())
@@ -87,7 +82,7 @@ static void on_store(int number, siginfo_t *info, void *context) {
     char *page = (char *)((uintptr_t)info->si_addr & ~(uintptr_t)(page_size - 1));
     for (int i = 0; i < aim_state.range_count; i++)
         if (page >= aim_state.ranges[i].from && page < aim_state.ranges[i].to) {
-            if (aim_state.opened_count == 0) /* (a store across two pages comes here twice) */
+            if (aim_state.opened_count == 0) /* (a store across two pages faults twice) */
                 strike((uintptr_t)state->uc_mcontext.gregs[REG_RIP]);
             if (aim_state.opened_count == most_opened)
                 break;
@@ -144,7 +139,7 @@ static void lay_down(void) {
     aim_state.range_count = 0;
 }
 
-/* The library's system calls that change files or mappings come by here. */
+/* All system calls of the library that change files or mappings. */
 
 static void before_call(const void *caller) {
     if (aim_state.is_on && !aim_state.by_instruction)
@@ -194,7 +189,7 @@ int fdatasync(int fd) {
     return (int)syscall(SYS_fdatasync, fd);
 }
 
-/* An index of another boot, which no clean close has left. */
+/* An index of another boot, without the mark of a clean close. */
 static void pretend_boot(const char *id) {
     uint64_t words[2] = {1, 2}, mark = 0;
     if (!id)
@@ -205,7 +200,7 @@ static void pretend_boot(const char *id) {
     close(fd);
 }
 
-/* Operations that are stepped through as a whole: short ones. */
+/* Short operations, which are stepped through as a whole. */
 static const char *const stepped[] = {"set", "remove", "touch", "increment"};
 enum { stepped_count = sizeof stepped / sizeof *stepped, steps_each = 5 };
 
@@ -216,7 +211,7 @@ static bool is_stepped(const situation *s) {
     return false;
 }
 
-/* Each pair once, or where there are few new ones at some places: none with too many before it, which all take time. */
+/* Each pair once, or few places if there are few new ones: none with too many events before it, which all take time. */
 static bool is_short;
 enum { least_short = 10, most_short = 10000 };
 static uint64_t times;
@@ -251,7 +246,7 @@ static int by_number(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* So many of those from `from` on, up to `to`, moved to `out`: spread evenly, the exact one by chance. */
+/* As many of those in [`from`, `to`) as asked for, moved to `out`: spread evenly, the exact one random. */
 static uint64_t spread(const uint64_t *from, const uint64_t *to, uint64_t most, uint64_t *out) {
     uint64_t all = (uint64_t)(to - from), tries = most < all ? most : all;
     for (uint64_t k = 0; k < tries; k++) {
@@ -266,7 +261,7 @@ static uint64_t choose(uint64_t count, uint64_t *places) {
     REQUIRE(count < most_noted);
     for (uint64_t i = 0; i < count; i++)
         places[i] = i + 1;
-    /* (How many instructions a call takes differs by some from run to run: the last ones may not be reached.) */
+    /* (The number of instructions of a call differs a little from run to run: the last ones may not be reached.) */
     if (steps_all)
         return times || is_short ? spread(places, places + count - count / 32, steps_each * larger(1, times), places)
                                  : count;
@@ -291,8 +286,8 @@ static uint64_t choose(uint64_t count, uint64_t *places) {
     return tries;
 }
 
-/* The C library copies more than 2 KiB by one instruction that repeats itself for each byte; as each byte would be an
- * event, it is told to do without. */
+/* The C library copies more than 2 KiB by one instruction that repeats for each byte; each byte would be an event,
+ * so a tunable disables that. */
 static void begin(char **arguments) {
     static const char *const name = "GLIBC_TUNABLES";
     if (getenv(name))
@@ -330,7 +325,7 @@ int main(int argument_count, char **arguments) {
            " instructions in %d\n",
            stores.struck, stores.events, only ? 1 : (int)situation_count, instructions.struck, instructions.events,
            stepped_count);
-    print_excuses();
+    print_tolerances();
     munmap(trail, most_noted * sizeof *trail);
     munmap(shared, sizeof *shared);
     free(aimed_directory);

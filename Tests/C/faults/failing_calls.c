@@ -1,12 +1,10 @@
-/* Every system call, every allocation and every lock that an operation needs
- * fails: the first, the second, and so on until the operation passes unharmed;
- * each once alone, and once with all that follow. pread and pwrite also
+/* Every system call, every allocation and every lock that an operation needs fails: the first, the second, and so on
+ * until the operation meets no failure; each once alone, and once with all that follow. pread and pwrite also
  * transfer less than was asked for.
  *
- * Whatever fails, the call answers a documented status with a sentence that
- * says why, or succeeds where the failure does not matter. Nothing stored is
- * lost, nothing leaks, no lock stays behind, `du` stays under the capacity, and
- * the same call succeeds once nothing fails any more.
+ * Whatever fails, the call answers a documented status with a message that names the cause, or succeeds if the
+ * failure does not matter. No stored value is lost, nothing leaks, no lock stays held, `du` stays under the
+ * capacity, and the same call succeeds once nothing fails any more.
  *
  * failing_calls [errnos of each call at each place, 1] [seed] [scenario] */
 #include "afterwards.h"
@@ -15,7 +13,7 @@
 
 #include "faults.h"
 
-/* ---- what can fail ------------------------------------------------------ */
+/* ---- calls that can fail ------------------------------------------------------ */
 
 enum { most_errors = 12 };
 
@@ -44,7 +42,7 @@ static const struct {
     {"fstatat", {ENOENT, EACCES, ELOOP, ENOMEM, EIO}},
     {"filesystem", {EIO, ENOMEM, ENOSYS}},
     {"random", {EAGAIN, ENOSYS}},
-    /* (Without /proc, boot and namespace are unknown, and that is no failure.) */
+    /* (Without /proc, boot and namespace are unknown, which is no failure.) */
     {"read_file", {EMFILE, ENFILE, ENOMEM, EIO}},
     {"has_foreign_files", {EMFILE, ENFILE, EACCES, ENOMEM, EIO}},
     {"close", {EIO, ENOSPC, EDQUOT, EINTR}},
@@ -55,7 +53,7 @@ static const struct {
 };
 enum { call_count = sizeof calls / sizeof calls[0] };
 
-/* The fault under way: call number `first`, and perhaps all behind it, answers `answer`. */
+/* The current fault: call number `first`, and perhaps all after it, answers `answer`. */
 static struct {
     bool armed, onwards;
     int call; /* -1: nothing fails, all are counted */
@@ -78,18 +76,18 @@ static long answer_call(const char *name) {
     return 0;
 }
 
-/* ---- what is stored ----------------------------------------------------- */
+/* ---- the contents ----------------------------------------------------- */
 
 enum { key_count = 1500 };
 
 static char *directory;     /* of the cache; NULL in memory */
-static char *message_path;  /* what sentences have to name */
+static char *message_path;  /* names that messages have to contain */
 static uint64_t capacity;   /* that du must not exceed */
 static shale_cache *cache;
 static uint64_t seed, statuses, harmless;
 static bool strict;         /* nothing fails: everything has to succeed */
-/* Entries may have gone for want of space (design.md, "Eviction"): where the capacity shrinks, and once the disk was
- * full. See stored.h */
+/* Entries may have been evicted (design.md, "Eviction"): if the capacity shrinks, and once the disk was full. See
+ * stored.h */
 static bool evicts;
 static const char *scenario_name = "none";
 
@@ -101,7 +99,7 @@ static const char *place(void) {
         snprintf(text, sizeof text, "scenario %s without faults", scenario_name);
     else
         snprintf(text, sizeof text, "scenario %s, %s number %ld%s answers %ld (%s)", scenario_name,
-                 calls[fault.call].call, fault.first, fault.onwards ? " and all behind it" : "", fault.answer,
+                 calls[fault.call].call, fault.first, fault.onwards ? " and all after it" : "", fault.answer,
                  fault.answer < 0 ? strerror((int)-fault.answer) : "bytes");
     return text;
 }
@@ -122,7 +120,7 @@ static bool expect(bool holds, int line, const char *expression, const char *for
     return check_that(false, __FILE__, line, expression, ": %s: %s", place(), text);
 }
 
-/* Whether a call succeeded; if not, whether its status and its sentence are what a user can work with. */
+/* Whether a call succeeded; if not, checks that its status and its message tell a user what to do. */
 static bool succeeded(shale_status status, const char *what) {
     if (status >= 0)
         return true;
@@ -152,11 +150,11 @@ static void check_value(uint64_t key, shale_status status, const shale_value *va
     const char *wrong = stored_mismatch(key, status, value, evicts);
     EXPECT(!wrong, "key %" PRIu64 ": %s", key, wrong ? wrong : "");
     if (status == SHALE_MISS)
-        stored[key].version = 0; /* it stays away */
+        stored[key].version = 0; /* the key stays absent */
     succeeded(status, "shale_get");
 }
 
-/* Reads back every key; `step` > 1: some. */
+/* Reads back every key; `step` > 1: one in `step`. */
 static void check_contents(shale_cache *of, uint64_t step) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t key = 0; key < key_count; key += key < 64 ? 1 : step)
@@ -165,7 +163,7 @@ static void check_contents(shale_cache *of, uint64_t step) {
     int64_t found = 0;
     if (status == SHALE_OK && EXPECT(value.size == 8, "the counter has %zu bytes", value.size))
         memcpy(&found, value.data, 8);
-    EXPECT(status == SHALE_OK ? found == counter : counter == 0 || (evicts && excused(0, "evicted")),
+    EXPECT(status == SHALE_OK ? found == counter : counter == 0 || (evicts && tolerated(0, "evicted")),
            "the counter is %" PRId64 " instead of %" PRId64, found, counter);
     shale_value_free(&value);
 }
@@ -221,8 +219,8 @@ static bool close_cache(void) {
     return succeeded(shale_close(closing), "shale_close");
 }
 
-static void forget_contents(void) {
-    forget_stored();
+static void clear_expected(void) {
+    clear_stored();
     counter = 0;
 }
 
@@ -239,7 +237,7 @@ static void prepare_closed(uint64_t bytes) {
 
 static void prepare_new(void) {
     remove_tree(directory);
-    forget_contents();
+    clear_expected();
     capacity = 3 * mib;
 }
 
@@ -314,7 +312,7 @@ static void act_read_only(void) {
         check_contents(cache, 7);
 }
 
-static shale_cache *other; /* a second handle, that is open all the time */
+static shale_cache *other; /* a second handle, open throughout */
 
 static void prepare_attached(void) {
     prepare_closed(3 * mib);
@@ -359,7 +357,7 @@ static void act_limit_entries(void) {
 }
 
 static void prepare_memory(void) {
-    forget_contents();
+    clear_expected();
 }
 
 static void act_memory(void) {
@@ -394,12 +392,12 @@ static void act_large_sets(void) {
         stored[key].version = 0;
 }
 
-/* The table grows, and shrinks when all is removed. */
+/* The table grows, and shrinks when all entries are removed. */
 static void act_table(void) {
     for (uint64_t key = 100; key < 1400; key++)
         put(key, 24, 0);
     if (succeeded(shale_clear(cache), "shale_clear"))
-        forget_contents();
+        clear_expected();
     for (uint64_t key = 0; key < 4; key++)
         put(key, 100, 0);
 }
@@ -414,7 +412,7 @@ static void act_evictions(void) {
         if (put(key, 15000, SHALE_SET_UNCOMPRESSED)) {
             shale_value value = SHALE_VALUE_INIT;
             shale_status status = shale_get(cache, &key, sizeof key, 0, &value);
-            EXPECT(status != SHALE_MISS, "the newest key, %" PRIu64 ", has gone", key);
+            EXPECT(status != SHALE_MISS, "the newest key, %" PRIu64 ", is missing", key);
             check_value(key, status, &value);
             shale_value_free(&value);
         }
@@ -422,14 +420,14 @@ static void act_evictions(void) {
 
 static void prepare_dictionary(void) {
     remove_tree(directory);
-    forget_contents();
+    clear_expected();
     capacity = 8 * mib;
     strict = true;
     REQUIRE(open_with(options_of(8 * mib)));
     strict = false;
 }
 
-/* Enough values that are alike for a dictionary to be made. */
+/* Enough similar values for a dictionary to be made. */
 static void act_dictionary(void) {
     for (uint64_t key = 0; key < 420; key++) {
         char text[400], name[16];
@@ -444,8 +442,8 @@ static void act_dictionary(void) {
             shale_value value = SHALE_VALUE_INIT;
             shale_status status = shale_get(cache, name, (size_t)name_size, 0, &value);
             if (succeeded(status, "shale_get"))
-                EXPECT(status == SHALE_OK && holds_bytes(&value, text, (size_t)size), "%s is not what was stored",
-                       name);
+                EXPECT(status == SHALE_OK && holds_bytes(&value, text, (size_t)size),
+                       "%s differs from the stored value", name);
             shale_value_free(&value);
         }
     }
@@ -538,7 +536,7 @@ static void act_changes(void) {
     succeeded(shale_purge(cache, &count), "shale_purge");
     EXPECT(count == 0, "%" PRIu64 " purged", count);
     if (stored_versions % 3 == 0 && succeeded(shale_clear(cache), "shale_clear"))
-        forget_contents();
+        clear_expected();
     put(13, 1000, 0);
 }
 
@@ -583,7 +581,7 @@ typedef struct {
     int32_t policy;
 } scenario;
 
-enum { lru = SHALE_EVICTION_LRU, adaptive = SHALE_EVICTION_ADAPTIVE };
+enum { lru = SHALE_EVICTION_LRU, clock_policy = SHALE_EVICTION_CLOCK };
 static const scenario scenarios[] = {
     {"new", prepare_new, act_open, false, false, lru},
     {"clean", prepare_clean, act_open_synced, false, false, lru},
@@ -608,9 +606,9 @@ static const scenario scenarios[] = {
     {"sync", prepare_open, act_sync, false, false, lru},
     {"close", prepare_open_synced, act_close, false, false, lru},
     {"rebuild", prepare_open_killed, act_rebuild, false, false, lru},
-    {"shrink-adaptive", prepare_large, act_shrink, false, false, adaptive},
-    {"large-adaptive", prepare_open, act_large_sets, false, false, adaptive},
-    {"evictions-adaptive", prepare_full, act_evictions, false, false, adaptive},
+    {"shrink-clock", prepare_large, act_shrink, false, false, clock_policy},
+    {"large-clock", prepare_open, act_large_sets, false, false, clock_policy},
+    {"evictions-clock", prepare_full, act_evictions, false, false, clock_policy},
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 
@@ -620,17 +618,17 @@ static uint64_t trials, injections, places;
 static unsigned most_failures;
 
 /* Parts that a set had stored before a lock failed can't be cleared without it: they are left to the cleaner, which
- * skips them (design.md, "Large values"). Other faults leave none of nobody. */
+ * skips them (design.md, "Large values"). Other faults leave no orphaned parts. */
 static void audit_files(void) {
     accounts found = take_account(directory, account_own_files);
     EXPECT(found.faults == 0, "%u faults, first: %s", found.faults, found.first_fault);
     bool fails_locks = fault.call >= 0 && strcmp(calls[fault.call].call, "mutex_lock") == 0;
     count_look();
-    EXPECT(found.orphans == 0 || (fails_locks && excused(1, "parts left behind a lock that fails")),
-           "%" PRIu64 " parts of nobody", found.orphans);
+    EXPECT(found.orphans == 0 || (fails_locks && tolerated(1, "parts left after a lock that fails")),
+           "%" PRIu64 " orphaned parts", found.orphans);
 }
 
-/* One fault in one scenario. Returns whether it was met. */
+/* One fault in one scenario. Returns whether the operation met it. */
 static bool try_fault(const scenario *s) {
     resources before = resources_now();
     uint64_t statuses_before = statuses;
@@ -679,7 +677,7 @@ static bool try_fault(const scenario *s) {
     EXPECT(after.descriptors == before.descriptors, "%ld descriptors leak", after.descriptors - before.descriptors);
     EXPECT(after.mappings == before.mappings, "%ld mappings leak", after.mappings - before.mappings);
     EXPECT(after.allocations == before.allocations, "%ld allocations leak", after.allocations - before.allocations);
-    if (!s->in_memory && trials % 16 == 0) /* (its memory is none of the library's) */
+    if (!s->in_memory && trials % 16 == 0) /* (its memory does not belong to the library) */
         audit_files();
     trials++;
     injections += (uint64_t)injected;
@@ -692,7 +690,7 @@ static void try_everywhere(const scenario *s, bool exhaustive) {
         if (!try_fault(s))
             break;
         places++;
-        /* Hundreds of the same call, one for each entry: not all of them in the short form. */
+        /* Hundreds of the same call, one for each entry: only some of them in the short form. */
         if (fault.first >= 24 && !exhaustive)
             fault.first += fault.first / 3;
     }
@@ -703,12 +701,12 @@ static void run(const scenario *s, int errors_each, random_source *source) {
     scenario_name = s->name;
     directory = s->in_memory ? NULL : path_to("parent/cache");
     message_path = s->in_memory ? "memory" : directory;
-    forget_contents();
+    clear_expected();
     if (directory)
         remove_tree(directory);
     most_failures = check_failures + 10; /* they are alike */
     fault.call = -1;
-    try_fault(s); /* what it needs where nothing fails */
+    try_fault(s); /* calls that it needs without a failure */
     memcpy(seen, fault.seen, sizeof seen);
     for (fault.call = 0; fault.call < call_count; fault.call++) {
         if (seen[fault.call] == 0)
@@ -747,7 +745,7 @@ int main(int argument_count, char **arguments) {
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     prefer_memory(); /* there are thousands of caches */
     random_source source = {seed};
-    begin_excuses();
+    begin_tolerances();
     shim_faults.call = answer_call;
     int ran = 0;
     for (int i = 0; i < scenario_count; i++) {
@@ -771,6 +769,6 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " faults injected at %" PRIu64 " places of %d scenarios: %" PRIu64 " errors answered, %" PRIu64
            " places harmless, seed %" PRIu64 "\n",
            injections, places, ran, statuses, harmless, seed);
-    print_excuses();
+    print_tolerances();
     return finish();
 }

@@ -1,6 +1,6 @@
-/* One process may not make files larger (ulimit -f); others share its cache and
- * may. It goes on with the places that there are: its own sets displace what was
- * written first. The others' cache grows as before, and loses nothing but that. */
+/* One process has a limit on the size of files (ulimit -f); others share its cache and have none. The limited
+ * process uses the existing frames: its own sets displace the oldest entries. For the others the cache grows as
+ * before, and loses nothing else. */
 #include "afterwards.h"
 
 #include <sys/resource.h>
@@ -26,7 +26,7 @@ static bool holds(shale_cache *cache, uint64_t key, size_t size) {
     return found;
 }
 
-/* From here on. The signal that a store beyond it would raise is left as it is. */
+/* From here on. The signal for a store beyond the limit keeps its default action. */
 static void limit_files(const char *directory) {
     char path[512];
     struct stat status;
@@ -59,7 +59,7 @@ static void test_others_grow(void) {
         _exit(check_failures != 0);
     }
     CHECK_EQUAL(0, wait_for(child));
-    /* What it displaced is about what it stored. */
+    /* It displaced about as much as it stored. */
     uint64_t displaced = stats_of(cache).evictions, stored = limited + 300;
     check_that(displaced > 0 && displaced < stored + 2 * segment_bytes / value_bytes, __FILE__, __LINE__, "displaced",
                ": %" PRIu64 " by %" PRIu64, displaced, stored);
@@ -71,13 +71,13 @@ static void test_others_grow(void) {
     uint64_t found = 0;
     for (uint64_t key = 0; key < all; key++)
         found += holds(cache, key, value_bytes);
-    check_that(found + displaced >= all, __FILE__, __LINE__, "nothing else is gone",
+    check_that(found + displaced >= all, __FILE__, __LINE__, "nothing else is lost",
                ": %" PRIu64 " found, %" PRIu64 " displaced", found, displaced);
     check_afterwards(cache, directory, "beside a limited process");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Where nothing can go, the sentence names the limit. */
+/* If nothing can be evicted, the message names the limit. */
 static void test_says_why(void) {
     char *directory = path_to("pinned");
     shale_cache *cache = open_cache(directory, 16 * mib);
@@ -134,7 +134,7 @@ static void test_table(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* What the limit keeps out leaves its key as it was: no other place has room for it. */
+/* A set that the limit refuses leaves its key as it was: no other frame has room for it. */
 static void test_keeps_its_key(void) {
     char *directory = path_to("key");
     for (size_t old = 100; old <= 50000; old *= 500) {

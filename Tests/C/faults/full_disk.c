@@ -1,12 +1,10 @@
-/* A full disk gives SHALE_E_FULL, or entries go to make room: never a signal,
- * never a wrong value, never a loss of what was there, and all goes on when
- * there is room again.
+/* A full disk gives SHALE_E_FULL, or evicts entries to make room: never a signal, never a wrong value, never a loss
+ * of an existing value, and the cache recovers when there is room again.
  *
- * Three disks fill up: a real one (a tmpfs of 24 MiB, mounted where nobody else
- * sees it; not everybody may), a pretended one (fallocate fails beyond a quota),
- * and the limit on the size of files (RLIMIT_FSIZE, whose signal would kill).
- * Each is left with no byte, a page, two pages, and so on, in every situation in
- * which the cache needs room.
+ * Three disks fill up: a real one (a tmpfs of 24 MiB, in a private mount namespace; mounting needs privileges), a
+ * simulated one (fallocate fails beyond a quota), and the limit on the size of files (RLIMIT_FSIZE, whose signal
+ * would kill). Each is left with no byte, a page, two pages, and so on, in every situation in which the cache needs
+ * room.
  *
  * full_disk [times that every scenario is run, 1] [seed] [scenario] */
 #include "afterwards.h"
@@ -28,7 +26,7 @@ static char *root, *directory, *filler;
 static uint64_t seed;
 static random_source source;
 
-/* Survives the process of a scenario. */
+/* Outlives the process of a scenario. */
 static struct {
     char step[128];
     uint64_t situations, sets, full_sets, opens, full_opens;
@@ -59,8 +57,8 @@ static bool expect(bool holds, int line, const char *expression, const char *for
 typedef struct {
     const char *name;
     bool (*attach)(void);
-    void (*leave)(uint64_t bytes); /* so many are free from now on */
-    void (*empty)(void);           /* there is room again */
+    void (*leave)(uint64_t bytes); /* leaves this much free from now on */
+    void (*empty)(void);           /* frees room again */
 } disk;
 
 static bool attach_tmpfs(void) {
@@ -86,7 +84,7 @@ static void empty_tmpfs(void) {
 static uint64_t quota = UINT64_MAX;
 
 static long refuse_beyond_quota(const char *name) {
-    /* The call does not say how much it wants: a table's step, or a segment. */
+    /* The hook does not get the requested size: a step of the table, or a segment. */
     return strcmp(name, "fallocate") == 0 && quota != UINT64_MAX && disk_usage(root) + 8 * page > quota ? -ENOSPC : 0;
 }
 
@@ -122,7 +120,7 @@ static void set_limit(rlim_t bytes) {
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
 }
 
-/* No file may become larger than the largest one and so many bytes. */
+/* Limits files to the size of the largest one plus some bytes. */
 static void leave_limit(uint64_t bytes) {
     largest_file = 0;
     nftw(root, look_at_size, 16, FTW_PHYS);
@@ -141,7 +139,7 @@ static const disk disks[] = {
 enum { disk_count = sizeof disks / sizeof disks[0] };
 static const disk *here;
 
-/* ---- what scenarios do -------------------------------------------------- */
+/* ---- helpers of scenarios ---- */
 
 static shale_cache *cache;
 static uint64_t capacity; /* that du must not exceed */
@@ -178,7 +176,7 @@ static void check_all(bool evicts) {
             check_key(key, evicts);
 }
 
-/* A set that succeeds or finds no room; what succeeded is there at once. */
+/* A set that succeeds or finds no room; a stored value is visible at once. */
 static bool put(uint64_t key, size_t size, uint32_t flags) {
     shale_status status = store(cache, key, size, flags);
     account->sets++;
@@ -187,7 +185,7 @@ static bool put(uint64_t key, size_t size, uint32_t flags) {
     EXPECT(status != SHALE_E_FULL || strstr(shale_last_error(), directory), "shale_set says %s", shale_last_error());
     if (status == SHALE_OK) {
         uint64_t before = stored[key].version;
-        stored[key].pinned = true; /* not gone yet */
+        stored[key].pinned = true; /* not evicted yet */
         check_key(key, false);
         stored[key].pinned = flags & SHALE_SET_PINNED;
         REQUIRE(stored[key].version == before);
@@ -202,20 +200,20 @@ static void check_disk(void) {
     EXPECT(bytes <= capacity, "du says %" PRIu64 ", the capacity is %" PRIu64, bytes, capacity);
 }
 
-/* (No descriptor of the audit's meets the pretended disk.) */
+/* (The audit's descriptors do not see the simulated disk.) */
 static void audit_files(const char *when) {
     accounts found = take_account(directory, account_own_files);
     EXPECT(found.faults == 0, "%s: %u faults, first: %s", when, found.faults, found.first_fault);
 }
 
-static void start_anew(void) {
+static void start_over(void) {
     here->empty();
     remove_tree(directory);
-    forget_stored();
+    clear_stored();
     account->situations++;
 }
 
-/* There is room again: everything works, and what is in the cache is sound. */
+/* There is room again: everything works, and the contents are sound. */
 static void recover(uint64_t bytes, bool evicts) {
     here->empty();
     if (cache || open_cache(bytes, SHALE_OPEN_NO_SYNC)) {
@@ -257,7 +255,7 @@ static void fill_some(uint64_t keys, size_t size) {
 static void test_create(void) {
     bool created = false, stored_one = false;
     for (uint64_t free = 0; free < 3 * mib && !stored_one; free += page) {
-        start_anew();
+        start_over();
         step("creating a cache with %" PRIu64 " bytes free", free);
         here->leave(free);
         if (open_cache(8 * mib, 0)) {
@@ -273,7 +271,7 @@ static void test_create(void) {
 
 /* A capacity larger than the disk. */
 static void test_fill(void) {
-    start_anew();
+    start_over();
     step("filling a disk that is smaller than the cache");
     REQUIRE(open_cache(64 * mib, SHALE_OPEN_NO_SYNC));
     here->leave(6 * mib);
@@ -300,7 +298,7 @@ static void test_fill(void) {
         put(1, 2000, 0);
         step("there is room again");
         here->empty();
-        /* The disk is tried again after a number of segments. */
+        /* The cache tries the disk again after a number of segments. */
         for (uint64_t n = 0; n < 16000 && stats_of(cache).data_bytes <= full + 4 * mib; n++)
             EXPECT(put(2100 + n % 2000, 6000, SHALE_SET_UNCOMPRESSED), "%s", shale_last_error());
         EXPECT(stats_of(cache).data_bytes > full + 4 * mib,
@@ -309,10 +307,10 @@ static void test_fill(void) {
     recover(0, true);
 }
 
-/* Pinned entries are at the tail when there is no more room: they are moved, and others go. */
+/* Pinned entries are at the tail when there is no more room: they are moved, and others are evicted. */
 static void test_pinned(void) {
     for (uint64_t free = 0; free < mib; free += 100 * kib) {
-        start_anew();
+        start_over();
         step("going on where pinned entries are at the tail, with %" PRIu64 " bytes free", free);
         fill_some(1500, 900);
         here->leave(free);
@@ -329,7 +327,7 @@ static void test_pinned(void) {
 /* Many small entries, for which the table cannot grow. */
 static void test_table(void) {
     for (uint64_t free = 0; free < 256 << 10; free += 16 << 10) {
-        start_anew();
+        start_over();
         step("growing a table with %" PRIu64 " bytes free", free);
         REQUIRE(open_cache(8 * mib, SHALE_OPEN_NO_SYNC));
         for (uint64_t key = 0; key < 100; key++)
@@ -343,10 +341,10 @@ static void test_table(void) {
     }
 }
 
-/* An index that is not trusted is made anew on a full disk, or waits for room. */
+/* An untrusted index is rebuilt on a full disk, or waits for room. */
 static void test_rebuild(void) {
     for (uint64_t free = 0; free < 200 << 10; free += 3 * page) {
-        start_anew();
+        start_over();
         step("rebuilding with %" PRIu64 " bytes free", free);
         fill_some(1500, 900);
         close_cache();
@@ -354,7 +352,7 @@ static void test_rebuild(void) {
         here->leave(free);
         bool opened = open_cache(0, SHALE_OPEN_NO_SYNC);
         if (opened) {
-            check_all(free < 64 << 10); /* the old index's space is enough, but for the pretended disk's margin */
+            check_all(free < 64 << 10); /* the old index's space suffices, except for the simulated disk's margin */
             for (uint64_t key = 5000; key < 5100; key++)
                 put(key, 3000, 0);
             check_all(true);
@@ -367,7 +365,7 @@ static void test_rebuild(void) {
 /* Large values, which need room in all at once, when the disk was full and has room again. */
 static void test_large_afterwards(void) {
     for (int tries = 1; tries <= 66; tries += 13) {
-        start_anew();
+        start_over();
         step("a large value when the disk has room again, after %d sets", tries);
         REQUIRE(open_cache(2 * mib, SHALE_OPEN_NO_SYNC));
         for (uint64_t key = 0; key < 5; key++)
@@ -382,9 +380,9 @@ static void test_large_afterwards(void) {
     }
 }
 
-/* A copied data file has holes where nothing had been written. */
+/* A copied data file has holes in areas that were never written. */
 static void test_copied(void) {
-    start_anew();
+    start_over();
     step("opening a sparse copy");
     fill_some(700, 900);
     close_cache();
@@ -404,7 +402,7 @@ static void test_copied(void) {
     recover(0, true);
 }
 
-/* Of the only shard, as the index of a closed cache says. */
+/* The generation of the only shard, as the index of a closed cache has it. */
 static uint64_t left_in_head(void) {
     static unsigned char head[page];
     uint64_t offset = 0;
@@ -422,7 +420,7 @@ static uint64_t left_in_head(void) {
 /* The same with a hole that is smaller than the dictionaries beside it. */
 static void test_copied_hole(void) {
     enum { texts = 3000 };
-    start_anew();
+    start_over();
     step("making dictionaries before a copy");
     REQUIRE(open_cache(16 * mib, SHALE_OPEN_NO_SYNC));
     for (int i = 0; i < texts; i++) {
@@ -457,7 +455,7 @@ static void test_copied_hole(void) {
 
 static void test_read_only(void) {
     for (int trusted = 0; trusted < 2; trusted++) {
-        start_anew();
+        start_over();
         step("reading with %s index and nothing free", trusted ? "the" : "no trusted");
         fill_some(700, 900);
         close_cache();
@@ -471,9 +469,9 @@ static void test_read_only(void) {
     }
 }
 
-/* What changes nothing, or less than there is, needs no room. */
+/* A call that changes nothing, or that shrinks, needs no room. */
 static void test_open(void) {
-    start_anew();
+    start_over();
     step("opening, reading, syncing and closing with nothing free");
     fill_some(700, 900);
     close_cache();
@@ -492,7 +490,7 @@ static void test_open(void) {
 
 static void test_clear(void) {
     for (uint64_t keys = 50; keys < 3000; keys += 450) {
-        start_anew();
+        start_over();
         step("clearing with %" PRIu64 " keys and nothing free", keys);
         fill_some(keys, 900);
         here->leave(0);
@@ -502,7 +500,7 @@ static void test_clear(void) {
         EXPECT(status == SHALE_OK || (status == SHALE_E_FULL && keys < 500), "shale_clear answers %d: %s", status,
                shale_last_error());
         if (status == SHALE_OK) {
-            forget_stored();
+            clear_stored();
             for (uint64_t key = 0; key < stored_keys; key++)
                 check_key(key, false);
             EXPECT(put(1, 900, 0), "%s", "no room after a clear");
@@ -514,7 +512,7 @@ static void test_clear(void) {
 static void test_capacity(void) {
     static const uint64_t capacities[] = {8 * mib, 12 * mib, 24 * mib, 96 * mib, 16 * mib};
     for (size_t i = 0; i < sizeof capacities / sizeof capacities[0]; i++) {
-        start_anew();
+        start_over();
         fill_some(2500, 900);
         close_cache();
         here->leave(random_below(&source, 64) * page);
@@ -531,8 +529,8 @@ static void test_capacity(void) {
     }
 }
 
-/* A conditional set of an older value, judged by a read after it. Returns whether the value was in the index and lacked a
- * part: a read that found that out would have dropped it, so only the condition asks. */
+/* A conditional set of an older value, evaluated by a read after it. Returns whether the value was in the index and
+ * lacked a part: a read that found that out would have removed it, so only the condition asks. */
 static bool set_by_condition(uint64_t key, bool is_listed, uint64_t condition) {
     static const unsigned char bytes[10];
     shale_set_options options = {.struct_size = sizeof options, .flags = condition};
@@ -553,12 +551,12 @@ static bool lists(uint64_t key) {
     return is_listed;
 }
 
-/* What a full disk forces out may be a part of a large value in another shard, which then goes as well, but where that
- * happens to more than four in a call. What lacks a part does not count as present: shale.h, SHALE_SET_IF_PRESENT. How
- * many values lacked one. */
+/* An entry that a full disk evicts may be a part of a large value in another shard; the value is then removed as
+ * well, unless that happens to more than four in a call. A value that lacks a part does not count as present:
+ * shale.h, SHALE_SET_IF_PRESENT. Returns how many values lacked one. */
 static uint64_t set_by_conditions(void) {
     enum { keys = 900, window = 60 };
-    start_anew();
+    start_over();
     step("conditions on large values on a full disk");
     static unsigned char bytes[160 * kib];
     shale_options options = {
@@ -577,7 +575,7 @@ static uint64_t set_by_conditions(void) {
         if (key < window)
             continue;
         lacking += set_by_condition(key - 30, lists(key - 30), key % 2 ? SHALE_SET_IF_ABSENT : SHALE_SET_IF_PRESENT);
-        for (uint64_t age = 1; age < window; age++) /* those that lack nothing stay as they are */
+        for (uint64_t age = 1; age < window; age++) /* complete values stay as they are */
             if (lists(key - age))
                 lacking += set_by_condition(key - age, true, SHALE_SET_IF_ABSENT);
     }
@@ -594,10 +592,10 @@ static void test_conditions(void) {
     EXPECT(!may_lack || lacking > 0, "%s", "no value lacks a part");
 }
 
-/* The error advises to give the cache a smaller capacity. */
+/* The error advises a smaller capacity. */
 static void test_smaller_capacity(void) {
     for (uint64_t keys = 0; keys < 3000; keys += 300) {
-        start_anew();
+        start_over();
         fill_some(2500, 900);
         here->leave(4 * mib);
         step("a smaller capacity after %" PRIu64 " keys on a full disk", keys);
@@ -616,7 +614,7 @@ static void test_smaller_capacity(void) {
 
 static void test_dictionary(void) {
     for (uint64_t free = 0; free < 96 << 10; free += 3 * page) {
-        start_anew();
+        start_over();
         step("making a dictionary with %" PRIu64 " bytes free", free);
         REQUIRE(open_cache(8 * mib, SHALE_OPEN_NO_SYNC));
         REQUIRE(put(0, 1000, 0));
@@ -642,10 +640,10 @@ static void test_dictionary(void) {
     }
 }
 
-/* Several processes write, each its own keys, until there is no room and on. */
+/* Several processes write, each its own keys, until the disk is full and after that. */
 static void test_processes(void) {
     enum { writers = 3, keys_each = 1000 };
-    start_anew();
+    start_over();
     step("three processes on a full disk");
     REQUIRE(open_cache(48 * mib, SHALE_OPEN_NO_SYNC));
     here->leave(3 * mib);
@@ -695,7 +693,7 @@ static const struct {
 };
 enum { scenario_count = sizeof scenarios / sizeof scenarios[0] };
 
-/* In a process of its own, so that a signal is seen. */
+/* In a process of its own, to detect signals. */
 static bool run(const disk *on, int scenario, uint64_t round) {
     fflush(NULL);
     pid_t child = fork();
@@ -724,7 +722,7 @@ int main(int argument_count, char **arguments) {
     uint64_t rounds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     prefer_memory();
-    begin_excuses();
+    begin_tolerances();
     account = shared_memory(sizeof *account);
     char *first = path_to("disk/x"); /* makes the temporary directory */
     root = path_to("disk");
@@ -753,7 +751,7 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " situations on %d kinds of full disk: %" PRIu64 " sets, %" PRIu64
            " of them without room; %" PRIu64 " openings, %" PRIu64 " of them without room; seed %" PRIu64 "\n",
            account->situations, on_disks, account->sets, account->full_sets, account->opens, account->full_opens, seed);
-    print_excuses();
+    print_tolerances();
     free(first);
     free(root);
     free(directory);

@@ -1,10 +1,9 @@
-/* Writers of large values that are killed, or stopped for long, take no space
- * from the others: neither while these stay attached, nor from whoever opens the
- * cache later. And a writer that goes on after that loses nothing. Two hundred write
- * at once. Where the list has no room for a writer, it waits for one that ends, or is
- * given up; a dead one's place it gets at once. */
+/* Writers of large values that are killed, or stopped for long, take no space from other processes, whether these
+ * stay attached or open the cache later; and a writer that continues after that loses nothing. Two hundred write at
+ * once. If the list has no room for a writer, it waits until one ends, or is given up; a dead writer's place it gets
+ * at once. */
 #include "afterwards.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "faults.h"
 #include "files.h"
 #include "layout.h"
@@ -44,7 +43,7 @@ static bool is_there(shale_cache *cache, uint64_t key, size_t size) {
     return holds;
 }
 
-/* As many small entries as find room, twice over. */
+/* Twice as many small entries as find room. */
 static uint64_t fill(shale_cache *cache) {
     for (uint64_t key = 0; key < keys; key++)
         REQUIRE_STATUS(SHALE_OK, put(cache, key, small));
@@ -108,12 +107,12 @@ static void beside_others(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Parts of values that were to be pinned are nobody's victims: they go where nothing else makes room. */
+/* Parts of values that were to be pinned are never evicted: they are freed when nothing else makes room. */
 static void pinned_beside_others(void) {
     for (size_t size = large; size <= most; size += most - large) {
         remove_tree(directory);
         shale_cache *cache = open_it();
-        /* So much that a large value finds no room beside it. */
+        /* Fills so much that a large value finds no room beside it. */
         const uint64_t enough = 8 << 20;
         uint64_t left = 0;
         for (uint64_t i = 0; left < enough && i < 100; i++) {
@@ -142,7 +141,7 @@ static void alone(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* `knows`: the writer notices that it was given up before its manifest, or only afterwards that parts are gone. */
+/* `knows`: the writer notices before its manifest that it was given up, or only afterwards that parts are missing. */
 static void stopped(bool knows) {
     remove_tree(directory);
     shale_cache *cache = open_it();
@@ -192,7 +191,7 @@ static void note_forced(enum shim_event event, const void *at UNUSED) {
     forced += event == SHIM_FORCED;
 }
 
-/* True where its parts stayed. */
+/* True if its parts stayed. */
 static bool is_kept_beside_many_others(void) {
     remove_tree(directory);
     busy = open_it();
@@ -211,19 +210,19 @@ static bool is_kept_beside_many_others(void) {
     return is_kept;
 }
 
-/* Where the cleaner has no room, the contents of the tail segment go first: limits.md, "Order, counts and eviction".
- * Now and then a part is among that, the others go with it, and the set stores them again. */
+/* A cleaner without room frees the contents of the tail segment first: limits.md, "Order, counts and eviction". If a
+ * part is among them, the value's other parts are freed too, and the set stores them again. */
 static void beside_many_others(void) {
     int rounds = 0;
-    begin_excuses();
+    begin_tolerances();
     do
         count_look();
-    while (!is_kept_beside_many_others() && excused(0, "parts that were forced out") && ++rounds < 10);
+    while (!is_kept_beside_many_others() && tolerated(0, "parts that were forced out") && ++rounds < 10);
     CHECK(rounds < 10);
-    print_excuses();
+    print_tolerances();
 }
 
-/* Another sets the same key when its manifest is stored, and the call is not over. */
+/* Another process sets the same key when its manifest is stored, and the call has not returned. */
 static long overtake(const char *name) {
     static unsigned char others[300 << 10];
     uint64_t key = 1000000;
@@ -246,12 +245,12 @@ static void overtaken(void) {
     shim_faults.call = overtake;
     CHECK_STATUS(SHALE_OK, put(busy, 1000000, large));
     CHECK(!shim_faults.call);
-    CHECK(stats_of(busy).live_bytes < 400 << 10); /* nothing of what was replaced is left */
+    CHECK(stats_of(busy).live_bytes < 400 << 10); /* nothing of the replaced value is left */
     check_afterwards(busy, directory, "overtaken");
     CHECK_STATUS(SHALE_OK, shale_close(busy));
 }
 
-/* ---- as many as the list has room for, and more ---- */
+/* ---- as many as the list holds, and more ---- */
 
 static _Atomic unsigned sleeps;
 static void (*at_sleep)(void);
@@ -265,7 +264,7 @@ int __wrap_nanosleep(const struct timespec *time, struct timespec *left) {
     return __real_nanosleep(time, left);
 }
 
-/* Each thread stops in the middle of its set until so many have. */
+/* Each thread stops in the middle of its set until the given number have. */
 enum { threads = 200 };
 static _Atomic unsigned begun, awaited;
 static long meet(const char *name) {
@@ -336,7 +335,7 @@ static uint64_t cells(void) {
     return (where.fences - where.writers) / writer_cell;
 }
 
-/* Of a process, which may be silent for so long. */
+/* Of a process, which may be silent for that long. */
 static void fill_cells(pid_t process, int64_t silent_ms) {
     for (uint64_t i = 0; i < cells(); i++) {
         set_cell_word(i, 8,
@@ -345,7 +344,7 @@ static void fill_cells(pid_t process, int64_t silent_ms) {
     }
 }
 
-/* A second goes by. */
+/* A second passes. */
 static void renew_cells(void) {
     shim_faults.uptime_ahead += 1000;
     for (uint64_t i = 0; i < cells(); i++)

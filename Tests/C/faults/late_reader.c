@@ -1,5 +1,5 @@
-/* A reader that finds a part of a large value missing may be stopped before it drops the entry. If the writer has stored
- * the part again meanwhile, the value stays, and the reader gets it. */
+/* A reader that finds a part of a large value missing may be stopped before it removes the entry. If the writer has
+ * stored the part again meanwhile, the value stays, and the reader gets it. */
 #include "check.h"
 #include "faults.h"
 #include "pattern.h"
@@ -10,7 +10,7 @@
 enum { capacity = 4 << 20, large = 20000, small = 4000, others = 3000, patience_ms = 31000, key = 1 };
 
 static shale_cache *writers, *readers;
-static _Thread_local enum { nobody, writer, reader } role;
+static _Thread_local enum { no_role, writer, reader } role;
 static int locks, struck_at;
 static sem_t is_stopped, goes_on;
 static pthread_t thread;
@@ -43,18 +43,18 @@ static void *read_slowly(void *result) {
 }
 static shale_status answer;
 
-/* The writer is taken for dead before one of its locks, and others fill the cache; before its next one a reader looks,
- * who is stopped as soon as he wants to drop what he found. */
+/* The writer counts as dead before one of its locks, and others fill the cache; before its next lock a reader runs,
+ * which is stopped as soon as it is about to remove the entry. */
 static long before_lock(const char *name) {
     if (strcmp(name, "mutex_lock") != 0)
         return 0;
     if (role == reader) {
         has_stopped = true;
-        role = nobody;
+        role = no_role;
         sem_post(&is_stopped);
         sem_wait(&goes_on);
     } else if (role == writer && ++locks == struck_at) {
-        role = nobody;
+        role = no_role;
         shim_faults.uptime_ahead += patience_ms;
         for (uint64_t i = 0; i < others; i++)
             CHECK_STATUS(SHALE_OK, put(readers, 100 + i, small));
@@ -66,8 +66,8 @@ static long before_lock(const char *name) {
     return 0;
 }
 
-/* Whether there was a reader that wanted to drop what the set then had stored. (Those who filled the cache may have
- * evicted it after its manifest was stored.) */
+/* Whether a reader was about to remove the entry, which the set then stored again. (The fillers may have evicted it
+ * after its manifest was stored.) */
 static bool strike(int lock) {
     char name[32];
     snprintf(name, sizeof name, "late%d", lock);
@@ -83,7 +83,7 @@ static bool strike(int lock) {
     shim_faults.call = before_lock;
     role = writer;
     CHECK_STATUS(SHALE_OK, put(writers, key, large));
-    role = nobody;
+    role = no_role;
     bool is_stored = look() == SHALE_OK;
     sem_post(&goes_on);
     if (has_reader)

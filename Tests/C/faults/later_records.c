@@ -1,6 +1,6 @@
-/* Records as a later library of the same format may write them: with an extension word, and with the flag of a value that
- * was compressed once more. This library reads, copies and ages them as others, and leaves the word out where it writes
- * a value anew. What it cannot know it refuses: a superblock with features, a segment of another log. */
+/* Records as a later library of the same format may write them: with an extension word, and with the flag of a value
+ * that was compressed once more. This library reads, copies and ages them like others, and omits the word when it
+ * writes a value again. It refuses what it cannot know: a superblock with features, a segment of another log. */
 #include "check.h"
 #include "files.h"
 #include "layout.h"
@@ -26,7 +26,7 @@ static record_view find(const mapped_file *data, const layout *l, const char *ke
     return (record_view){0};
 }
 
-/* The last record of the log becomes what a later library would have written; the index has to be made anew. */
+/* Makes the log's last record what a later library would have written; the index has to be rebuilt. */
 static void extend(const char *directory, const char *key) {
     mapped_file data = map_file(directory, "shale.data");
     layout l = layout_of(data.bytes);
@@ -75,7 +75,7 @@ static void test_extended_records(void) {
         cache = require_open(directory, options);
         check_value(cache, "key", "the value");
         CHECK_EQUAL(0, stats_of(cache).corrupt_records);
-        /* The cleaner copies it, as it is and with another age. */
+        /* The cleaner copies it, unchanged and with another age. */
         static char filler[20000];
         shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
         for (int round = 0; round < 3; round++) {
@@ -95,7 +95,7 @@ static void test_extended_records(void) {
         remove_index(directory);
         cache = require_open(directory, options);
         check_value(cache, "key", "the value");
-        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag_of_all, 3)); /* its tag is still where it is looked for */
+        CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag_of_all, 3)); /* its tag is still found */
         shale_value value = SHALE_VALUE_INIT;
         CHECK_STATUS(SHALE_MISS, get_text(cache, "key", 0, &value));
         CHECK_EQUAL(0, stats_of(cache).corrupt_records);

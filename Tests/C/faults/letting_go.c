@@ -1,6 +1,6 @@
-/* Threads fill a disk that is smaller than their cache, beside pinned entries. One prepares a segment without the lock
- * while others want it, and the disk may have no room for it. Whatever becomes of it, what lets go of entries succeeds,
- * and so does each set, for which others leave. What was removed stays away, and the pinned entries stay.
+/* Threads fill a disk that is smaller than their cache, beside pinned entries. One prepares a segment without the
+ * lock while others want it, and the disk may have no room for it. Calls that remove or evict entries succeed in any
+ * case, and so does each set, which evicts others. Removed keys stay absent, and the pinned entries stay.
  *
  * letting_go [seed] */
 #include "own_disk.h"
@@ -16,7 +16,7 @@ typedef struct {
     random_source source;
 } worker;
 
-/* In a thread's own range, so that no other sets what it has removed. */
+/* In the thread's own range, so that no other thread sets a key that it has removed. */
 static uint64_t draw_key(worker *w) {
     return w->number * keys_each + random_below(&w->source, keys_each);
 }
@@ -89,7 +89,7 @@ static void fill(const char *directory, uint64_t disk, size_t pinned, int32_t po
     }
     set(2000, 1, largest, 0);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    /* The log says it as well. */
+    /* The log says the same. */
     char *index = path_to("disk/cache/shale.index");
     REQUIRE(unlink(index) == 0);
     free(index);
@@ -116,7 +116,7 @@ int main(int argument_count, char **arguments) {
             begin_child(120);
             if (!mount_own_disk(root, disks[i & 1]))
                 _exit(SKIPPED);
-            fill(directory, disks[i & 1], pinned[i >> 1 & 1], i >> 2 & 1 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU,
+            fill(directory, disks[i & 1], pinned[i >> 1 & 1], i >> 2 & 1 ? SHALE_EVICTION_CLOCK : SHALE_EVICTION_LRU,
                  seed * 100 + (uint64_t)i * 10);
             _exit(check_failures != 0);
         }

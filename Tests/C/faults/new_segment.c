@@ -1,6 +1,6 @@
-/* A process is killed while it writes the header of a new segment, in a cache
- * whose every set cleans: the place is often that of the segment that was the
- * tail when the head was begun. Nothing is lost, and nothing counts as damaged.
+/* A process is killed while it writes the header of a new segment, in a cache whose every set cleans: its frame is
+ * often that of the segment that was the tail when the head was begun. No entry is lost, and nothing counts as
+ * damaged.
  *
  * new_segment [kills, 400] [seed] */
 #include "afterwards.h"
@@ -57,14 +57,14 @@ int main(int argument_count, char **arguments) {
         int code = wait_for(child);
         CHECK(code == 128 + SIGKILL || code == 0);
         struck += code != 0;
-        put(cache, random_below(&source, key_count), ++version); /* mends */
+        put(cache, random_below(&source, key_count), ++version); /* recovers */
         shale_stats stats = stats_of(cache);
         if (!CHECK_EQUAL(0, stats.corrupt_records))
             fprintf(stderr, "again: new_segment %" PRIu64 " %" PRIu64 "\n", kills, seed);
         CHECK_EQUAL(rebuilds, stats.rebuilds);
         if (n % 8)
             continue;
-        /* Nor with a new index, from the log. */
+        /* The same with an index rebuilt from the log. */
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         remove_index(directory);
         cache = open_cache();

@@ -1,14 +1,11 @@
-/* Nothing comes back: a key that was removed, or has another value, is never
- * what it was before, whatever is killed and however the index is made anew.
+/* No old value comes back: a key that was removed, or has another value, never has an earlier one, whatever is
+ * killed and however the index is rebuilt.
  *
- *   - keys that were evicted, cleaned away and then removed, before the log's
- *     next segment says so;
- *   - keys that were removed, where value and tombstone leave the log at once;
- *   - keys that were removed, or set again, after their record's key was
- *     damaged;
- *   - random sets and removals, killed at any store, or in the header of a new
- *     segment; then opened again by whoever was attached, with another
- *     capacity, or without the index.
+ *   - keys that were evicted, cleaned away and then removed, before the log's next segment says so;
+ *   - keys that were removed, whose value and tombstone leave the log at once;
+ *   - keys that were removed, or set again, after their record's key was damaged;
+ *   - random sets and removals, killed at any store, or in the header of a new segment; then opened again by a
+ *     process that was attached, with another capacity, or without the index.
  *
  * nothing_comes_back [runs, 60] [seed] */
 #include "afterwards.h"
@@ -19,7 +16,7 @@
 enum { segment_size = 128 << 10, header_size = 64, most_keys = 320, most_value = 16000, lives = 40 };
 
 static char *directory;
-static random_source source, numbers; /* of the work; of the library: its secrets, and how far numbers go on */
+static random_source source, numbers; /* of the test's work; of the library: its secrets, and how far numbers go on */
 static uint64_t stores_left;
 static bool in_headers; /* segments are aligned to their size in memory, too */
 
@@ -46,7 +43,7 @@ static void remove_file(const char *name) {
     unlink(path);
 }
 
-static void start_anew(void) {
+static void start_over(void) {
     remove_file("shale.data");
     remove_file("shale.index");
 }
@@ -60,7 +57,8 @@ static shale_status put(shale_cache *cache, uint64_t key, uint64_t version, size
 
 /* ---- damaged, removed --------------------------------------------------------- */
 
-/* Changes a bit behind the last place in the data file that has these bytes: of a key, where the head's check sees it. */
+/* Flips a bit after the last place in the data file that has these bytes, of a key, where the head's check covers
+ * it. */
 static void damage_key(const void *key, size_t size) {
     mapped_file data = map_file(directory, "shale.data");
     last_in(&data, key, size)[3] ^= 1;
@@ -69,7 +67,7 @@ static void damage_key(const void *key, size_t size) {
 
 static void test_the_damaged_stay_removed(void) {
     static const char key[] = "the key of the damaged entry";
-    start_anew();
+    start_over();
     pid_t child = fork();
     if (child == 0) {
         shale_cache *cache = open_cache(1 << 20);
@@ -86,14 +84,14 @@ static void test_the_damaged_stay_removed(void) {
     CHECK_STATUS(SHALE_MISS, get_text(cache, key, 0, &value));
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    start_anew();
+    start_over();
 }
 
-/* A get, a counter, a touch and a removal find what was set behind a damaged record of the key. */
+/* A get, a counter, a touch and a removal find a value that was set after a damaged record of the key. */
 static void test_a_set_behind_damage_is_found(void) {
     static const char key[] = "the key of the damaged entry";
     for (int way = 0; way < 3; way++) {
-        start_anew();
+        start_over();
         shale_cache *cache = open_cache(1 << 20);
         CHECK_STATUS(SHALE_OK, set_text(cache, key, "the first value", NULL));
         damage_key(key, strlen(key));
@@ -113,12 +111,12 @@ static void test_a_set_behind_damage_is_found(void) {
         shale_value_free(&value);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    start_anew();
+    start_over();
 }
 
-/* Of a value whose meta is damaged, nothing is told. */
+/* A read of a value whose meta is damaged reveals nothing of it. */
 static void test_damaged_meta_is_a_miss(void) {
-    start_anew();
+    start_over();
     shale_cache *cache = open_cache(1 << 20);
     shale_set_options options = {.struct_size = sizeof options, .meta = "the meta of it", .meta_size = 14};
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "the value", &options));
@@ -129,7 +127,7 @@ static void test_damaged_meta_is_a_miss(void) {
     CHECK_STATUS(SHALE_MISS, get_text(cache, "key", SHALE_GET_INFO, &value));
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    start_anew();
+    start_over();
 }
 
 /* ---- evicted, cleaned away, removed ------------------------------------------ */
@@ -137,9 +135,9 @@ static void test_damaged_meta_is_a_miss(void) {
 enum { victims = 8, filler_size = 9000 };
 static enum { killed, without_index, with_another_capacity, ways } way;
 
-/* The fillers push the victims' records out of the log; how many it takes is tried out. */
+/* The fillers push the victims' records out of the log; how many that takes is found by trial. */
 static void remove_the_evicted(uint64_t fillers, bool with_version) {
-    start_anew();
+    start_over();
     pid_t child = fork();
     if (child == 0) {
         begin_child(20);
@@ -168,7 +166,7 @@ static void remove_the_evicted(uint64_t fillers, bool with_version) {
     if (way == without_index)
         remove_file("shale.index");
     shale_cache *cache = open_cache(way == with_another_capacity ? 16 << 20 : 1 << 20);
-    CHECK_STATUS(SHALE_OK, put(cache, 1000, 0, filler_size)); /* mends */
+    CHECK_STATUS(SHALE_OK, put(cache, 1000, 0, filler_size)); /* recovers */
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t key = 0; key < victims; key++)
         if (!CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value)))
@@ -199,7 +197,7 @@ static shale_cache *open_at(int64_t time_ms) {
 
 static void test_the_expired_stay_removed(void) {
     const int64_t begin = 1700000000000;
-    start_anew();
+    start_over();
     shale_cache *cache = open_at(begin);
     shale_set_options options = {.struct_size = sizeof options, .max_age_ms = 1000};
     REQUIRE_STATUS(SHALE_OK, shale_set(cache, "key", 3, "back", 4, &options));
@@ -224,10 +222,11 @@ static long refuse_space(const char *name) {
     return strcmp(name, "fallocate") == 0 ? -ENOSPC : 0;
 }
 
-/* One segment has the values, each later one a tombstone and what the next one replaces. Then the disk is full, and a
- * few of them are cleaned before the next head says so. Whatever the kill in a header destroys, it is the oldest. */
+/* One segment has the values, each later one a tombstone and an entry that the next one replaces. Then the disk is
+ * full, and a few of them are cleaned before the next head says so. Whatever segment the kill in a header destroys,
+ * it is the oldest. */
 static void fill_the_disk(uint64_t kill_at) {
-    start_anew();
+    start_over();
     pid_t child = fork();
     if (child == 0) {
         begin_child(20);
@@ -265,7 +264,7 @@ static void test_the_oldest_place_is_reused_first(void) {
 
 /* ---- random work, killed -------------------------------------------------------- */
 
-/* For each key the version that was completed and the one that was begun; 0: none. Beside the processes. */
+/* For each key the completed version and the one that was begun; 0: none. Shared by the processes. */
 static struct {
     uint64_t completed[most_keys], begun[most_keys], version, keys, mean;
 } *ledger;
@@ -286,7 +285,7 @@ static void work(shale_cache *cache, uint64_t operations) {
     }
 }
 
-/* Each key is as it was completed, or as the one operation that was under way would have left it. */
+/* Each key is as it was completed, or as the one operation that was running would have left it. */
 static void check_keys(shale_cache *cache, const char *when) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t key = 0; key < ledger->keys; key++) {
@@ -328,7 +327,7 @@ static void run(uint64_t seed) {
     static const uint64_t capacities[] = {3 << 19, 2 << 20, 3 << 20, 12 << 20};
     source.state = seed * 0x9e3779b97f4a7c15u;
     numbers.state = ~seed;
-    start_anew();
+    start_over();
     memset(ledger, 0, sizeof *ledger);
     ledger->mean = 4000 + random_below(&source, 4000);
     uint64_t capacity = capacities[random_below(&source, 3)], share = 20 + random_below(&source, 20);
@@ -346,7 +345,7 @@ static void run(uint64_t seed) {
     shale_cache *cache = open_cache(capacity);
     check_keys(cache, "opened at last");
     shale_stats stats = stats_of(cache);
-    CHECK_EQUAL(0, stats.evictions); /* or a miss would say nothing */
+    CHECK_EQUAL(0, stats.evictions); /* otherwise a miss would prove nothing */
     check_afterwards(cache, directory, "after kills");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }

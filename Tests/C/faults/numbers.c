@@ -1,6 +1,6 @@
-/* Numbers come near their end: the cache begins anew at its next opening for writing, empty, under another secret, and
- * counts that. Until then all goes on, and a kill at any call and at any store of that opening leaves the old
- * cache or an empty one, and never anything between the two.
+/* Numbers come near their end: the next opening for writing renews the cache, empty, under another secret, and
+ * counts that. Until then the cache works, and a kill at any call and at any store of that opening leaves the old
+ * cache or an empty one, never a mixture.
  *
  * numbers [stores from one kill to the next, 1] */
 #include "check.h"
@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-/* As Format/Numbers.swift has it. */
+/* As in Format/Numbers.swift. */
 static const uint64_t renewal = UINT64_C(3) << 60;
 
 static const shale_options options = {.struct_size = sizeof options, .capacity = 2 << 20, .shards = 2},
@@ -25,7 +25,7 @@ static void fill(shale_cache *cache, const char *text) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, text, strlen(text), NULL));
 }
 
-/* How many keys have this text; any other one is wrong. */
+/* How many keys have this text; any other text is wrong. */
 static int count_of(shale_cache *cache, const char *text) {
     shale_value value = SHALE_VALUE_INIT;
     int found = 0;
@@ -48,7 +48,7 @@ static void count_from(const char *directory, size_t word, uint64_t number) {
     unmap_file(&index);
 }
 
-/* A cache whose next numbers are those, closed. */
+/* A cache with these next numbers, closed. */
 static void make_cache(const char *directory, size_t word, uint64_t number) {
     remove_tree(directory);
     shale_cache *cache = require_open(directory, options);
@@ -57,9 +57,9 @@ static void make_cache(const char *directory, size_t word, uint64_t number) {
     count_from(directory, word, number);
 }
 
-static void check_begun_anew(const char *directory) {
-    /* What is stored and not synced is there after a kill, also when the log alone is left: nothing promises what the old
-     * cache had. */
+static void check_renewed(const char *directory) {
+    /* Stored and unsynced entries survive a kill, also when only the log is left: this cache does not depend on the
+     * old one. */
     pid_t child = fork();
     if (child == 0) {
         begin_child(30);
@@ -79,8 +79,8 @@ static void check_begun_anew(const char *directory) {
     CHECK_EQUAL(keys, count_of(cache, "new"));
     CHECK_STATUS(SHALE_OK, shale_sync(cache));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    for (int anew = 0; anew < 2; anew++) {
-        if (anew)
+    for (int is_new = 0; is_new < 2; is_new++) {
+        if (is_new)
             remove_index(directory);
         cache = require_open(directory, options);
         CHECK_EQUAL(1, stats_of(cache).renewals);
@@ -105,7 +105,7 @@ static void test_a_life_goes_past_the_bound(void) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         CHECK_EQUAL(keys, count_of(reader, "later")); /* a handle that only reads changes nothing */
         CHECK_STATUS(SHALE_OK, shale_close(require_open(directory, read_only)));
-        check_begun_anew(directory);
+        check_renewed(directory);
         shale_value value = SHALE_VALUE_INIT;
         CHECK_STATUS(SHALE_E_BUSY, shale_get(reader, &(int){1}, sizeof(int), 0, &value));
         shale_value_free(&value);
@@ -114,7 +114,7 @@ static void test_a_life_goes_past_the_bound(void) {
     }
 }
 
-/* Each new index raises the numbers: at the bound, that begins anew as well. */
+/* Each new index raises the numbers: at the bound, that renews the cache as well. */
 static void test_new_indexes(void) {
     char *directory = path_to("indexes");
     make_cache(directory, index_lsn, renewal - (UINT64_C(1) << 43));
@@ -135,7 +135,7 @@ static void test_new_indexes(void) {
     CHECK(opened >= 3); /* 2^40 to 2^41 each */
     CHECK_EQUAL(0, count_of(cache, "none"));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_begun_anew(directory);
+    check_renewed(directory);
     free(directory);
 }
 
@@ -176,7 +176,7 @@ static void test_kills(long step) {
             if (at % 3 == 0) {
                 char path[512];
                 snprintf(path, sizeof path, "%s/shale.index", directory);
-                unlink(path); /* the data file alone then says what has happened */
+                unlink(path); /* then only the data file says what has happened */
             }
             pid_t child = fork();
             if (child == 0) { /* (which does not close it: that would sync) */
@@ -184,13 +184,13 @@ static void test_kills(long step) {
                 shale_cache *cache = require_open(directory, options);
                 bool is_old = stats_of(cache).renewals == 0;
                 CHECK_EQUAL(is_old ? keys : 0, count_of(cache, "old"));
-                CHECK(!is_old || at % 3 == 0); /* where the index was there, it said that the end is near */
+                CHECK(!is_old || at % 3 == 0); /* if the index was present, it said that the end is near */
                 _exit(check_failures != 0 ? 1 : is_old ? 2 : 0);
             }
             int result = wait_for(child);
             CHECK(result == 0 || result == 2);
             if (result == 0)
-                check_begun_anew(directory);
+                check_renewed(directory);
         }
         printf("killed at %ld %s\n", at, by_store ? "stores" : "calls");
         CHECK(at > 20);

@@ -1,7 +1,6 @@
-/* A cache in a lower layer of an overlay: the first writer gets a copy of the
- * files, and what a reader has mapped before shows nothing of it. Such a reader
- * answers SHALE_E_BUSY from then on, and never an old value.
- * Needs the right to mount; skipped without it. */
+/* A cache in a lower layer of an overlay: its sole writer gets a copy of the files, and mappings that a reader made
+ * before do not show it. Such a reader answers SHALE_E_BUSY from then on, and never an old value. Needs the right to
+ * mount; skipped without it. */
 #include "check.h"
 
 #include <sched.h>
@@ -74,7 +73,7 @@ static int run(void) {
     check_refused(early);
     CHECK_STATUS(SHALE_OK, shale_close(early));
 
-    /* Beside the writer a reader maps what it does. */
+    /* A reader that opens beside the writer maps the copy. */
     shale_cache *late = open_in(merged, read_only);
     check_holds(late, "new");
     CHECK_STATUS(SHALE_OK, set_text(writer, "key", "newer", NULL));
@@ -82,7 +81,7 @@ static int run(void) {
     CHECK_STATUS(SHALE_OK, shale_close(writer));
     check_holds(late, "newer");
 
-    /* The copy is made once: later writers are seen. */
+    /* The copy is made once: later writers use it. */
     shale_cache *later = open_in(merged, read_only);
     writer = open_in(merged, four_mib);
     CHECK_STATUS(SHALE_OK, set_text(writer, "key", "newest", NULL));
@@ -92,7 +91,7 @@ static int run(void) {
     CHECK_STATUS(SHALE_OK, shale_close(late));
     CHECK_STATUS(SHALE_OK, shale_close(writer));
 
-    /* Nobody writes through this mount. */
+    /* No process writes through this mount. */
     check_holds(still, "old");
     CHECK_STATUS(SHALE_OK, shale_close(still));
     return check_failures != 0;

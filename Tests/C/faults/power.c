@@ -1,18 +1,15 @@
-/* Power cuts: everything up to the last sync is there, but for what the log's
- * tail has passed since; what came later is there or not, and nothing is ever
- * wrong, or older than that sync. See disk.h for what a cut leaves.
+/* Power cuts: everything as of the last sync is there, except what the log's tail has passed since; later changes
+ * are there or not, and no value is wrong, or older than that sync. See disk.h for what a cut leaves.
  *
- * A chain of lives: a cache is opened, worked on and cut off at a random store
- * or system call; the next life goes on with what is found. On the way many
- * more cuts are tried on copies. An oracle knows of each key what it has been
- * since the last sync, and of each change between which looks at the disk it
- * happened.
+ * A chain of lives: a cache is opened, used and cut off at a random store or system call; the next life continues
+ * with what is found. On the way many more cuts are tried on copies. An oracle records what each key has been since
+ * the last sync, and between which looks at the disk each change happened.
  *
- *     power               4,000 cuts
- *     power SECONDS SEED  chains with SEED, SEED + 1, ... */
+ *    power               4,000 cuts
+ *    power SECONDS SEED  chains with SEED, SEED + 1, ... */
 #include "afterwards.h"
 #include "disk.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "faults.h"
 #include "layout.h"
 #include "pattern.h"
@@ -35,7 +32,7 @@ static struct {
         evicting, strict, found, torn;
 } covered;
 
-/* Why an answer is accepted that a cache that loses nothing would not give. Each stands with its sentence where it is used. */
+/* Why an answer is accepted that a cache that loses nothing would not give; each reason is explained at its use. */
 enum { by_tail, by_change, by_eviction, by_displacement, by_damage, by_pins };
 
 /* ---- the oracle ----------------------------------------------------------- */
@@ -43,7 +40,7 @@ enum { by_tail, by_change, by_eviction, by_displacement, by_damage, by_pins };
 typedef struct {
     bool present, is_counter, is_pinned, was_evicted;
     bool is_unsure; /* one of the history's versions: see `observe` */
-    uint64_t number; /* of the value, or what the counter says */
+    uint64_t number; /* of the value, or the counter's number */
     uint32_t size, meta;
     unsigned tags;
     int64_t expires;
@@ -51,7 +48,7 @@ typedef struct {
 } version;
 
 typedef struct {
-    version *versions; /* since the last sync; the first one is what was synced */
+    version *versions; /* since the last sync; the first one is the synced one */
     int count, room;
 } history;
 
@@ -59,7 +56,7 @@ static history keys[most_keys];
 static int key_count;
 static uint64_t last_number;
 static int64_t clock_ms;
-static bool evicts; /* entries may leave for want of room */
+static bool evicts; /* entries may be evicted */
 
 static int64_t now_ms(void *context UNUSED) {
     return clock_ms;
@@ -87,7 +84,7 @@ static version *add_version(int key, version v) {
     return current(key);
 }
 
-/* What was known before the last version is known no more. */
+/* Forgets everything before the last version. */
 static void keep_current(int key) {
     if (current(key)->is_unsure)
         return;
@@ -99,7 +96,7 @@ static void key_name(int key, char name[16]) {
     snprintf(name, 16, "key-%06d", key);
 }
 
-/* Half of the values are text that changes its words slowly, so that dictionaries are worth making, and age. */
+/* Half of the values are text whose words change slowly, so that dictionaries are worth making, and age. */
 static void fill(unsigned char *bytes, int key, uint64_t number, size_t size) {
     pattern_fill(bytes, (uint64_t)key, number, size);
     if (key % 2)
@@ -133,7 +130,7 @@ static bool matches(int key, const version *v, const shale_value *value) {
     return holds_bytes(value, expected, v->size);
 }
 
-/* Versions given to sets: none twice, whatever was lost in between. */
+/* Versions given to sets: each is unique, whatever was lost in between. */
 static uint64_t *given;
 static size_t given_count, given_room;
 
@@ -164,17 +161,17 @@ static void give_version(uint64_t lsn) {
 
 /* ---- cuts ------------------------------------------------------------------ */
 
-/* A cut that was made during a call, and is looked at when the call has returned. */
+/* A cut that was made during a call, and is checked when the call has returned. */
 typedef struct {
     char *directory;
-    int from, to;        /* what was complete before this look is there, what began before that one may be */
-    bool is_whole;       /* of one moment: nothing was recycled since, and no record is torn */
+    int from, to;        /* changes complete before this look persist, those begun before that one may */
+    bool is_whole;       /* all from one moment: nothing was recycled since, and no record is torn */
     bool is_same_boot;
-    bool has_recycled;   /* segments, with the records of these keys that counted, or parts of theirs */
+    bool has_recycled;   /* segments, with the records of these keys that counted, or their parts */
     uint8_t is_recycled[most_keys];
-    bool was_rebuilt;    /* by who looks at it */
+    bool was_rebuilt;    /* by the reader of the cut */
     power_cut cut;
-    const char *call; /* what it was before */
+    const char *call; /* its previous state */
 } state;
 
 static state pending[states];
@@ -234,7 +231,7 @@ typedef struct {
     uint32_t tail_offset;
 } segment_words;
 
-/* What a segment's header says; false where there is none. */
+/* Reads a segment's header; false if there is none. */
 static bool segment_header(const page_version *page, segment_words *words) {
     if (!page || page->is_hole || word(page->bytes, 0) != 0x31474553454c4853u || !word(page->bytes, 40))
         return false;
@@ -242,7 +239,7 @@ static bool segment_header(const page_version *page, segment_words *words) {
     return true;
 }
 
-/* A segment as it was when the disk was last in order, and up to where the tail has passed it since. */
+/* A segment as it was when the disk was last in order, and how far the tail has passed it since. */
 typedef struct {
     uint64_t number;
     size_t page;
@@ -259,7 +256,7 @@ static struct {
     bool is_passed;
     uint64_t blob; /* of a manifest */
 } newest[most_keys];
-static uint64_t passed_blobs[1024]; /* parts of them were passed */
+static uint64_t passed_blobs[1024]; /* the tail has passed parts of them */
 static size_t passed_blob_count;
 
 static uint64_t secret_of(const disk_file *data, int time) {
@@ -267,7 +264,7 @@ static uint64_t secret_of(const disk_file *data, int time) {
     return word(page->bytes, 2048 + 24) ? word(page->bytes, 2048 + 24) : word(page->bytes, 24);
 }
 
-/* Notes what the records of a segment say; those that were passed cannot be counted on. */
+/* Notes what the records of a segment say; those that were passed cannot be relied on. */
 static void note_records(const unsigned char *bytes, size_t size, const durable_segment *segment, uint64_t secret) {
     for (uint64_t at = segment_header_bytes; at + record_header_bytes <= size;) {
         record_view r = record_at(bytes, at);
@@ -292,8 +289,9 @@ static void note_records(const unsigned char *bytes, size_t size, const durable_
     }
 }
 
-/* The segments of a shard that were on the disk when it was last in order; false where the tail has passed none of their
- * records since. It has where the place holds another segment, or none, or where a newer header names a later tail. */
+/* The segments of a shard that were on the disk when it was last in order; false if the tail has passed none of
+ * their records since. The tail has passed a segment if its frame holds another one, or none, or if a newer header
+ * names a later tail. */
 static bool find_passed(const disk_file *data, segments s, size_t shard, durable_segment *found, size_t *count) {
     segment_words words, tail = {0};
     bool has_passed = false;
@@ -323,7 +321,7 @@ static bool find_passed(const disk_file *data, segments s, size_t shard, durable
     return has_passed;
 }
 
-/* Which keys had, when the disk was last in order, the record that counts where the tail has passed since. */
+/* Which keys had, when the disk was last in order, a current record that the tail has passed since. */
 static void find_recycled(state *state, const disk_file *data, segments s) {
     durable_segment *found = calloc(s.places, sizeof *found);
     unsigned char *bytes = malloc(s.size + 64);
@@ -334,7 +332,7 @@ static void find_recycled(state *state, const disk_file *data, segments s) {
         size_t count;
         bool has_passed = find_passed(data, s, shard, found, &count);
         state->has_recycled |= has_passed;
-        /* (Where nothing was passed, blobs of manifests are of interest all the same: their parts are in all shards.) */
+        /* (If none was passed, blobs of manifests matter all the same: their parts are in all shards.) */
         for (size_t i = 0; i < count && (has_passed || s.shards > 1); i++) {
             memset(bytes, 0, s.size + 64);
             for (size_t page = 0; page < s.size / disk_page; page++) {
@@ -405,12 +403,12 @@ static void make_state(state *state, char *directory) {
                          : &covered.in_change)[0]++;
 }
 
-/* A moment at which the power may go. */
+/* A moment at which the power may fail. */
 static void moment(uint64_t rate) {
     disk_look();
     if (ends && one_in(3)) {
         make_state(&end, life_directories[strcmp(disk.directory, life_directories[0]) == 0]);
-        end.is_same_boot = false; /* (what a kill left half done is settled by the next writer alone) */
+        end.is_same_boot = false; /* (only the next writer settles what a kill left half done) */
         has_ended = true;
         disk_detach();
     } else if (pending_count < states && one_in(rate)) {
@@ -428,7 +426,7 @@ static void before_store(const void *at) {
         moment(6);
         return;
     }
-    /* The words on which everything hangs, while they change. */
+    /* The words that all others depend on, while they change. */
     size_t offset = disk_offset(at);
     if (offset == SIZE_MAX)
         return;
@@ -460,7 +458,7 @@ static void before_sync(void) {
         moment(1);
 }
 
-/* ---- what is found --------------------------------------------------------- */
+/* ---- checking the contents --------------------------------------------------------- */
 
 static void describe(const state *state, int key, const char *what, const version *v) {
     check_that(
@@ -474,8 +472,8 @@ static void describe(const state *state, int key, const char *what, const versio
         state->has_recycled ? ", recycled" : "", evicts ? ", evicting" : "");
 }
 
-/* Judges what a key has after a cut. Returns which version it is; -1: none is there. */
-static int judge(const state *state, int key, shale_status status, const shale_value *value) {
+/* Evaluates what a read found after a cut. Returns which version it is; -1: the key is absent. */
+static int evaluate(const state *state, int key, shale_status status, const shale_value *value) {
     const history *h = &keys[key];
     int first = 0, last = 0;
     for (int i = 0; i < h->count; i++) {
@@ -485,8 +483,8 @@ static int judge(const state *state, int key, shale_status status, const shale_v
             last = i;
     }
     count_look();
-    /* What excuses a miss: the tail has passed the record, or a part of the value; the key was changed since; it was
-     * evicted; or it was displaced by evicted entries that came back (recovery.md, "A power cut"). */
+    /* A miss is tolerated if the tail has passed the record, or a part of the value; the key was changed since; it
+     * was evicted; or it was displaced by evicted entries that came back (recovery.md, "A power failure"). */
     bool was_passed = state->is_recycled[key];
     bool was_changed = !state->is_whole && last > first;
     bool was_evicted = false;
@@ -495,7 +493,7 @@ static int judge(const state *state, int key, shale_status status, const shale_v
     bool may_be_displaced = evicts && state->was_rebuilt;
     bool may_miss = was_passed || was_changed || was_evicted || may_be_displaced;
     if (was_passed)
-        first = 0; /* what came after the last sync may be gone, and what was before be there */
+        first = 0; /* changes after the last sync may be lost, and earlier ones be there */
     if (!may_miss)
         covered.strict++;
     if (status == SHALE_OK) {
@@ -514,7 +512,7 @@ static int judge(const state *state, int key, shale_status status, const shale_v
         memcpy(&head, value->data, value->size < sizeof head ? value->size : sizeof head);
         version seen = {
             .present = true, .number = head.version, .size = (uint32_t)value->size, .expires = value->expires_ms};
-        describe(state, key, "a value that nobody may see is there", &seen);
+        describe(state, key, "an invisible value is returned", &seen);
         describe(state, key, "  where this should be", &h->versions[last]);
         return -1;
     }
@@ -525,21 +523,21 @@ static int judge(const state *state, int key, shale_status status, const shale_v
     for (int i = last; i >= first; i--)
         if (!is_there(&h->versions[i]))
             return -1;
-    if (!(was_evicted && excused(by_eviction, "evicted")) &&
-        !(was_changed && excused(by_change, "changed since the last sync")) &&
-        !(was_passed && excused(by_tail, "passed by the tail since the last sync")) &&
-        !(may_be_displaced && excused(by_displacement, "displaced in a rebuild")))
+    if (!(was_evicted && tolerated(by_eviction, "evicted")) &&
+        !(was_changed && tolerated(by_change, "changed since the last sync")) &&
+        !(was_passed && tolerated(by_tail, "passed by the tail since the last sync")) &&
+        !(may_be_displaced && tolerated(by_displacement, "displaced in a rebuild")))
         describe(state, key, "an entry is lost", &h->versions[last]);
     return -1;
 }
 
-/* Reads everything. `found` gets the versions; NULL: nobody asks. */
+/* Reads everything. `found` gets the versions; NULL: not wanted. */
 static void read_all(shale_cache *cache, const state *state, int *found) {
     shale_value value = SHALE_VALUE_INIT;
     for (int key = 0; key < key_count; key++) {
         char name[16];
         key_name(key, name);
-        int which = judge(state, key, get_text(cache, name, 0, &value), &value);
+        int which = evaluate(state, key, get_text(cache, name, 0, &value), &value);
         if (found)
             found[key] = which;
     }
@@ -566,7 +564,7 @@ static shale_cache *open_at(const char *directory, uint64_t capacity, uint32_t f
     o.flags = flags;
     shale_cache *cache = NULL;
     shale_status status = shale_open(directory, &o, &cache);
-    /* Pinned entries are in the way of a smaller capacity, or the dictionaries of the larger one that it was made with. */
+    /* Pinned entries prevent a smaller capacity, or the dictionaries of the larger one that it was made with. */
     if ((status == SHALE_E_FULL || status == SHALE_E_INVALID) && capacity) {
         o.capacity = 0;
         status = shale_open(directory, &o, &cache);
@@ -582,14 +580,14 @@ static bool count_rebuilds(shale_cache *cache) {
 }
 
 /* The audit of both files. Where the tail has passed records since the sync, in this life or an earlier one, their
- * bytes may be damage before the synced position, and stay: recovery.md, "A power cut". */
+ * bytes may be damage before the synced position, and stay: recovery.md, "A power failure". */
 static void audit_copy(const state *state) {
     count_look();
     bool may_be_damaged = state->has_recycled || has_inherited;
     account_is_quiet = may_be_damaged;
     accounts found = take_account(state->directory, account_copied_files);
     if (found.faults && !(may_be_damaged && strstr(found.first_fault, "no record at") &&
-                          excused(by_damage, "damage before the synced position")))
+                          tolerated(by_damage, "damage before the synced position")))
         check_that(false, __FILE__, __LINE__, "the audit", " says: %s; %s, cut at %s", found.first_fault,
                    state->is_whole ? "of one moment" : "of several moments", state->call);
     if (found.shards == 1) /* (whose parts are in other shards may not be known yet when those are rebuilt) */
@@ -597,12 +595,12 @@ static void audit_copy(const state *state) {
     account_is_quiet = false;
 }
 
-/* Opens a copy, looks at everything, goes on working with it a little, and closes it. */
+/* Opens a copy, checks everything, works with it a little, and closes it. */
 static void inspect(state *state) {
     if (!state->is_same_boot)
         new_boot();
     bool exists = exists_in(state->directory);
-    if (exists && one_in(8)) { /* a reader first, who changes nothing */
+    if (exists && one_in(8)) { /* first a read-only handle, which changes nothing */
         shale_options o = {.struct_size = sizeof o, .flags = SHALE_OPEN_READ_ONLY, .now_ms = now_ms};
         shale_cache *reader = NULL;
         if (shale_open(state->directory, &o, &reader) == SHALE_OK) {
@@ -627,7 +625,8 @@ static void inspect(state *state) {
         check_still_works(cache);
     audit_copy(state);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    /* Another cut, that takes nothing. (What a kill left half done, say a clear, may be seen only now: its call never returned.) */
+    /* Another cut, which takes nothing. (What a kill left half done, say a clear, may become visible only now: its
+     * call never returned.) */
     if (is_cut_again) {
         new_boot();
         cache = open_at(state->directory, 0, SHALE_OPEN_NO_SYNC);
@@ -641,9 +640,9 @@ static void inspect(state *state) {
                                    ? status == SHALE_OK && matches(key, &keys[key].versions[found[key]], &value)
                                    : status == SHALE_MISS;
                 count_look();
-                /* Evicted entries may be back, and displace others: recovery.md, "A power cut". */
-                if (!is_same && !(evicts && found[key] < 0 && excused(by_eviction, "evicted")) &&
-                    !(evicts && status == SHALE_MISS && excused(by_displacement, "displaced in a rebuild")))
+                /* Evicted entries may be back, and displace others: recovery.md, "A power failure". */
+                if (!is_same && !(evicts && found[key] < 0 && tolerated(by_eviction, "evicted")) &&
+                    !(evicts && status == SHALE_MISS && tolerated(by_displacement, "displaced in a rebuild")))
                     describe(state, key, "the next rebuild finds something else",
                              found[key] >= 0 ? &keys[key].versions[found[key]] : NULL);
             }
@@ -654,11 +653,11 @@ static void inspect(state *state) {
     }
 }
 
-/* Which entries have left. Those that a rebuild evicts are not counted: `anew` looks at all. */
-static void look_for_evictions(shale_cache *cache, bool anew) {
+/* Finds which entries have been evicted. A rebuild's evictions are not counted: `all` reads all keys. */
+static void look_for_evictions(shale_cache *cache, bool all) {
     static uint64_t known;
     shale_stats stats = {.struct_size = sizeof stats};
-    if (shale_get_stats(cache, &stats) != SHALE_OK || (stats.evictions == known && !anew))
+    if (shale_get_stats(cache, &stats) != SHALE_OK || (stats.evictions == known && !all))
         return;
     known = stats.evictions;
     evicts |= stats.evictions > 0;
@@ -677,7 +676,7 @@ static void look_for_evictions(shale_cache *cache, bool anew) {
     disk.directory = watched;
 }
 
-/* After each call: the cuts that were made in it. Nothing is watched meanwhile. */
+/* After each call: checks the cuts that were made in it. No looks are taken meanwhile. */
 static void inspect_pending(shale_cache *cache) {
     if (cache)
         look_for_evictions(cache, false);
@@ -700,10 +699,10 @@ static void inspect_pending(shale_cache *cache) {
 
 static shale_cache *cache;
 static size_t usual_size;
-static uint64_t sync_rate; /* one in so many calls is a sync */
+static uint64_t sync_rate; /* one in this many calls is a sync */
 static int large_keys;
 
-/* Returns whether the life goes on. */
+/* Returns whether the life continues. */
 static bool finish_call(void) {
     inspect_pending(cache);
     return !has_ended;
@@ -712,7 +711,7 @@ static bool finish_call(void) {
 static void complete(int key, shale_status status) {
     history *h = &keys[key];
     if (has_ended)
-        return; /* there or not: nobody was told */
+        return; /* either is right: the call did not return */
     if (status == SHALE_OK)
         current(key)->done = disk.now;
     else
@@ -734,21 +733,22 @@ static uint64_t count_evictions(void) {
     return stats.evictions;
 }
 
-/* A call found nothing of an entry that was there: evictions are noted after each call, and this one may have been the call's own. */
+/* A call found no entry that was there before: evictions are noted after each call, and this one may have been the
+ * call's own. */
 static void check_evicted(int key, const version *v, uint64_t evictions) {
     count_look();
-    if ((v->was_evicted || count_evictions() > evictions) && excused(by_eviction, "evicted"))
+    if ((v->was_evicted || count_evictions() > evictions) && tolerated(by_eviction, "evicted"))
         return;
-    check_that(false, __FILE__, __LINE__, "an entry is gone that was not evicted", ": key %d, number %" PRIu64, key,
+    check_that(false, __FILE__, __LINE__, "an entry is missing that was not evicted", ": key %d, number %" PRIu64, key,
                v->number);
 }
 
-/* Of a set, an increment or a touch. Pinning may be refused, and beside pinned entries that fill a tiny shard, others
- * may find no room. What removes always finds room: space.md, "Pinned entries". */
+/* Of a set, an increment or a touch. Pinning may be refused, and beside pinned entries that fill a tiny shard,
+ * others may find no room. Removals always find room: space.md, "Pinned entries". */
 static void check_stored(shale_status status) {
     count_look();
     if (status == SHALE_E_FULL)
-        excused(by_pins, "full of pinned entries");
+        tolerated(by_pins, "full of pinned entries");
     CHECK_EITHER(SHALE_OK, SHALE_E_FULL, status);
 }
 
@@ -841,7 +841,7 @@ static void do_increment(int key) {
     uint64_t evictions = count_evictions();
     shale_status status = shale_increment(cache, name, strlen(name), 7, 100, &sum);
     if (status == SHALE_OK && !has_ended && sum != (int64_t)v.number) {
-        CHECK_EQUAL(107, sum); /* it began anew */
+        CHECK_EQUAL(107, sum); /* it started again */
         check_evicted(key, &v, evictions);
         current(key)->number = (uint64_t)sum;
     }
@@ -877,7 +877,7 @@ static void do_sync(void) {
             keep_current(key);
 }
 
-/* Capacities come and go. */
+/* The capacity changes. */
 static uint64_t next_capacity(void) {
     static const unsigned eighths[] = {8, 12, 16, 6, 40};
     uint64_t least = options.capacity == 2 << 20 ? 2 << 20 : 1 << 20,
@@ -901,7 +901,7 @@ static void do_reopen(const char *directory) {
     doing = in_change;
 }
 
-/* Which of the versions that the cut may have left it is. */
+/* Finds which of the versions that the cut may have left it is. */
 static void settle(int key, const shale_value *value) {
     history *h = &keys[key];
     for (int i = 0; i < h->count; i++)
@@ -914,7 +914,7 @@ static void settle(int key, const shale_value *value) {
         }
 }
 
-/* What the cache holds between cuts is what it should. */
+/* The contents between cuts are as expected. */
 static void do_get(int key) {
     char name[16];
     shale_value value = SHALE_VALUE_INIT;
@@ -926,7 +926,7 @@ static void do_get(int key) {
         check_evicted(key, current(key), count_evictions());
     else if (status != SHALE_MISS)
         check_that(status == SHALE_OK && matches(key, current(key), &value), __FILE__, __LINE__,
-                   "get finds what was set", ": key %d, %s", key, shale_status_text(status));
+                   "get finds the value that was set", ": key %d, %s", key, shale_status_text(status));
     shale_value_free(&value);
 }
 
@@ -963,8 +963,8 @@ static bool is_any_there(const history *h) {
     return false;
 }
 
-/* What the cut left, looked at in a copy, is what there is from now on. (The next life's own rebuild
- * is watched, and may be cut off as well.) What may still be lost, or come back, is what was not synced. */
+/* The state that a cut left, as read in a copy, counts from now on. (The next life's own rebuild is traced, and may
+ * be cut off as well.) Only unsynced changes may still be lost, or come back. */
 static void observe(const state *end) {
     int found[most_keys];
     state *copy = &pending[0];
@@ -987,12 +987,12 @@ static void observe(const state *end) {
         if (found[key] >= 0)
             h->count = found[key] + 1;
         else if (is_there(current(key)) && current(key)->was_evicted) {
-            /* An evicted entry may be back; this one is not removed: recovery.md, "A power cut". */
+            /* An evicted entry may be back; this one is not removed: recovery.md, "A power failure". */
             h->versions[0] = *current(key);
             h->count = 1;
         } else if (evicts && is_any_there(h)) {
-            /* Entries that came back displaced it, and it is back where there is room for all: recovery.md, "A power
-             * cut". */
+            /* Entries that came back displaced it, and it is back if there is room for all: recovery.md, "A power
+             * failure". */
             for (int i = 0; i < h->count; i++)
                 h->versions[i].was_evicted = h->versions[i].is_unsure = true;
         } else {
@@ -1117,7 +1117,7 @@ int main(int argument_count, char **arguments) {
         REQUIRE(mkdir(directory, 0700) == 0);
         (i < states ? state_directories : life_directories)[i < states ? i : i - states] = directory;
     }
-    begin_excuses();
+    begin_tolerances();
     shim_faults.call = before_call;
     shim_faults.store = before_store;
     disk.before_sync = before_sync;
@@ -1132,10 +1132,10 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " cuts in %" PRIu64 " chains of %" PRIu64 " lives: %" PRIu64 " while opening, %" PRIu64
            " while closing, %" PRIu64 " in a sync; %" PRIu64 " with torn pages, %" PRIu64 " of one moment (%" PRIu64
            " of them kills), %" PRIu64 " after cleaning, %" PRIu64 " after evictions; index trusted %" PRIu64
-           " times, made anew %" PRIu64 "; %" PRIu64 " entries found, %" PRIu64 " could not miss\n",
+           " times, renewed %" PRIu64 "; %" PRIu64 " entries found, %" PRIu64 " could not miss\n",
            covered.cuts, covered.chains, covered.lives, covered.in_open, covered.in_close, covered.in_sync,
            covered.torn, covered.whole, covered.same_boot, covered.recycled, covered.evicting, covered.trusted,
            covered.rebuilt, covered.found, covered.strict);
-    print_excuses();
+    print_tolerances();
     return finish();
 }

@@ -1,11 +1,10 @@
-/* A kill keeps the index. A process is killed at stores and system calls of
- * every kind of change (aimed.h); whoever locks its shard next
+/* A kill keeps the index. A process is killed at stores and system calls of every kind of change (aimed.h); the next
+ * process that locks its shard
  *
- *   - rebuilds nothing, and touches at most 128 KiB of both files, however
- *     large the cache is (a clear, a sweep of tags and new ranks for all stamps
- *     are finished instead, and left out here);
+ *   - rebuilds nothing, and touches at most 128 KiB of both files, however large the cache is (a clear, a sweep of
+ *     tags and new ranks for all stamps are finished instead, and left out here);
  *   - keeps all contents but the struck call's own, each whole or not at all;
- *   - keeps the order of use: entries are evicted as if nobody had been killed.
+ *   - keeps the order of use: entries are evicted as if there had been no kill.
  *
  * recovery [places of each call, 150; 0: all] [seed] */
 #include "afterwards.h"
@@ -15,7 +14,7 @@
 
 enum { page_size = 4096, most_touched = (128 << 10) / page_size, ordered_keys = 48, most_ranges = 4 };
 
-/* Pages that are touched: nothing of a cache's files may be, until a signal's handler has noted it. */
+/* Touched pages: all pages of the cache's files are protected until a signal's handler has noted the access. */
 
 static struct {
     struct {
@@ -52,15 +51,15 @@ static void watch_pages(void) {
                 0);
 }
 
-/* Pages that the next one to lock the shard touches. */
+/* Pages that the next process to lock the shard touches. */
 static size_t pages_of_recovery(shale_cache *cache) {
     size_t *count = shared_memory(sizeof *count);
     pid_t child = fork();
     if (child == 0) {
         begin_child(30);
         watch_pages();
-        /* Locks the shard, and looks at nothing but its leases. */
-        CHECK_STATUS(SHALE_MISS, shale_release(cache, "nobody's", 8, 1));
+        /* Locks the shard, and reads nothing but its leases. */
+        CHECK_STATUS(SHALE_MISS, shale_release(cache, "absent", 8, 1));
         *count = watched.touched;
         _exit(check_failures != 0);
     }
@@ -70,8 +69,8 @@ static size_t pages_of_recovery(shale_cache *cache) {
     return touched;
 }
 
-/* The cache: 64 MiB, one shard, 100,000 entries behind those that the calls are about; full, so that a set evicts,
- * or not. In the order of their use: the ordered keys, which come last. */
+/* The cache: 64 MiB, one shard, 100,000 entries before those that the calls use; full, so that a set evicts, or not.
+ * In the order of their use: the ordered keys come last. */
 
 enum { fillers = 100000 };
 
@@ -118,9 +117,9 @@ static uint64_t entries_of(shale_cache *cache) {
 
 static size_t most_pages;
 
-/* True where it was struck. */
+/* True if the kill was delivered. */
 static bool strike_large(int call, uint64_t n, shale_cache *cache) {
-    put(cache, 20, small, 0); /* what was removed or has expired */
+    put(cache, 20, small, 0); /* expired or removed */
     put(cache, 31, small, 0);
     uint64_t before = entries_of(cache);
     situation s = {.name = calls[call].name, .act = calls[call].act};
@@ -130,7 +129,7 @@ static bool strike_large(int call, uint64_t n, shale_cache *cache) {
     if (touched > most_pages)
         most_pages = touched;
     bool holds = CHECK(touched <= most_touched) & check_keys(cache, &s, n, "recovered", NULL);
-    /* At most what the call itself adds or takes: nothing comes back, nothing is lost. */
+    /* At most what the call itself adds or removes: nothing comes back, nothing is lost. */
     uint64_t after = entries_of(cache), most = 32;
     holds &= CHECK(after <= before + most && before <= after + most);
     if (!holds)
@@ -183,8 +182,8 @@ static const situation ordered[] = {
 };
 enum { ordered_count = sizeof ordered / sizeof *ordered };
 
-/* Evicts one after the other: all leave in the order of use. The key that the call sets again has its old place with
- * its old value, and is the newest with its new one. */
+/* Evicts one after the other: all are evicted in the order of use. The key that the call sets again has its old
+ * place with its old value, and is the newest with its new one. */
 static bool check_order(shale_cache *cache, const situation *s, uint64_t n) {
     shale_value value = SHALE_VALUE_INIT;
     bool stays[ordered_keys], holds = true;

@@ -1,5 +1,5 @@
-/* A set that was killed before it counted leaves the entry's age, also where a reader has used the entry in between, and
- * the index, also where the writer's last change was in a generation of tags that is forgotten. */
+/* A set that was killed before it counted leaves the entry's age, also if a reader has used the entry in between,
+ * and the index, also if the writer's last change was in a generation of tags that no longer exists. */
 #include "check.h"
 #include "faults.h"
 
@@ -50,7 +50,7 @@ static bool strike(const char *directory, int store) {
     }
     int status = 0;
     REQUIRE(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status));
-    /* Somebody locks the shard, and recovers it. */
+    /* Another process locks the shard, and recovers it. */
     CHECK_STATUS(SHALE_OK, set_text(cache, "other", "x", NULL));
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
@@ -64,7 +64,7 @@ static bool strike(const char *directory, int store) {
         fprintf(stderr, "  killed before store %d\n", store);
     CHECK_EQUAL(0, stats_of(cache).rebuilds);
     shale_value_free(&value);
-    (void)shale_remove(cache, "key", 3, 0); /* (It may be gone.) */
+    (void)shale_remove(cache, "key", 3, 0); /* (It may be absent.) */
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     return WEXITSTATUS(status) != did_nothing;
 }

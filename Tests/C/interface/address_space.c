@@ -1,4 +1,5 @@
-/* The address space that a cache reserves: in memory for its capacity, on disk for what it may grow to with its index. */
+/* The address space that a cache reserves: in memory for its capacity, on disk for the size that it may grow to with
+ * its index. */
 #include "afterwards.h"
 
 enum { mib = 1 << 20, entries = 100 };
@@ -23,7 +24,7 @@ static shale_cache *open_with(const char *directory, uint64_t capacity, uint64_t
     return cache;
 }
 
-/* For the capacity that a cache may grow to: as much as its segments take at least, and at most 1.7 times as much. */
+/* For the capacity that a cache may grow to: at least what its segments take, and at most 1.7 times as much. */
 static void check_reserves(const char *directory, uint64_t capacity, uint64_t reserve, uint64_t reserved) {
     uint64_t before = mapped_bytes();
     shale_cache *cache = open_with(directory, capacity, reserve);
@@ -62,7 +63,7 @@ static void set_some(shale_cache *cache) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, &key, sizeof key, NULL));
 }
 
-/* All are there; `sets` are counted since the index was made. */
+/* All entries are present; `sets` are counted since the index was made. */
 static void check_some(shale_cache *cache, uint64_t sets) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint32_t key = 0; key < entries; key++)
@@ -73,7 +74,7 @@ static void check_some(shale_cache *cache, uint64_t sets) {
     CHECK_EQUAL(sets, stats.sets);
 }
 
-/* Up to what is reserved the index is kept, and beyond that it is made anew. */
+/* Up to the reserved size the index is kept, and beyond that it is rebuilt. */
 static void test_growth(void) {
     char *directory = path_to("growing");
     shale_cache *cache = open_with(directory, 8 * mib, 16 * mib);
@@ -86,7 +87,7 @@ static void test_growth(void) {
     cache = open_with(directory, 17 * mib, 17 * mib);
     check_some(cache, 0);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    check_account(directory, "grown beyond what was reserved");
+    check_account(directory, "grown beyond the reserved size");
     check_reserves(directory, 0, 0, 17 * mib);
     check_reserves(directory, 18 * mib, 0, 4 * 18 * mib);
     cache = open_with(directory, 4 * mib, 0);
@@ -110,7 +111,7 @@ static unsigned leases_recorded(const char *directory, uint64_t reserve) {
     return recorded;
 }
 
-/* What is noted of leases goes by the capacity, whatever is reserved. */
+/* Room for leases follows the capacity, whatever is reserved. */
 static void test_notes(void) {
     char *directory = path_to("notes"), *reserving = path_to("reserving");
     unsigned recorded = leases_recorded(directory, 0);

@@ -1,4 +1,4 @@
-/* Ages, on a clock of the test's own: fresh, stale, gone, touched. */
+/* Ages, on the test's own clock: fresh, stale, dead, touched. */
 #include "check.h"
 
 static int64_t clock_ms;
@@ -15,7 +15,7 @@ static shale_cache *open_at(const char *directory, int64_t max_age_ms, int64_t s
                                                    .now_context = &clock_ms});
 }
 
-/* All entries are pinned, and nobody is a victim; those whose age is over make room all the same. */
+/* All entries are pinned, so none may be evicted; expired ones make room all the same. */
 static void test_expired_pins_make_room(void) {
     clock_ms = 1700000000000;
     shale_options options = {.struct_size = sizeof options,
@@ -46,7 +46,7 @@ static shale_status set_aged(shale_cache *cache, const char *key, int64_t max_ag
 #define CHECK_AGE(expected, key, flags, at)                                                                            \
     (clock_ms = (at), CHECK_STATUS(expected, get_text(cache, key, flags, &value)))
 
-static void test_fresh_stale_gone(void) {
+static void test_fresh_stale_dead(void) {
     const int64_t start = clock_ms = 1700000000123;
     shale_cache *cache = open_at(NULL, 0, 0);
     shale_value value = SHALE_VALUE_INIT;
@@ -92,13 +92,13 @@ static void test_defaults_and_none(void) {
     CHECK_STATUS(SHALE_OK, set_aged(cache, "not kept", 0, SHALE_NONE));
     CHECK_STATUS(SHALE_OK, set_aged(cache, "never", SHALE_NEVER, 0));
     CHECK_STATUS(SHALE_OK, set_aged(cache, "stale at once", SHALE_NONE, 0));
-    CHECK_STATUS(SHALE_OK, set_aged(cache, "gone at once", SHALE_NONE, SHALE_NONE));
+    CHECK_STATUS(SHALE_OK, set_aged(cache, "dead at once", SHALE_NONE, SHALE_NONE));
 
     CHECK_AGE(SHALE_MISS, "stale at once", 0, start);
     CHECK_AGE(SHALE_STALE, "stale at once", SHALE_GET_STALE, start);
     CHECK_AGE(SHALE_STALE, "stale at once", SHALE_GET_STALE, start + 499);
     CHECK_AGE(SHALE_MISS, "stale at once", SHALE_GET_STALE, start + 501);
-    CHECK_AGE(SHALE_MISS, "gone at once", SHALE_GET_STALE, start);
+    CHECK_AGE(SHALE_MISS, "dead at once", SHALE_GET_STALE, start);
     CHECK_AGE(SHALE_STALE, "own", SHALE_GET_STALE, start + 101);
     CHECK_AGE(SHALE_MISS, "own", SHALE_GET_STALE, start + 601);
     CHECK_AGE(SHALE_OK, "default", 0, start + 999);
@@ -132,7 +132,7 @@ static void test_conditions_follow_ages(void) {
     CHECK_STATUS(SHALE_OK, get_text(cache, "a", 0, &value));
     CHECK(holds_text(&value, "2"));
 
-    /* One that is gone has none. */
+    /* A dead entry has none. */
     CHECK_STATUS(SHALE_OK, set_text(cache, "c", "1", &kept));
     version.version = made;
     clock_ms += 2001;
@@ -171,10 +171,10 @@ static void test_touch(void) {
     CHECK_STATUS(SHALE_OK, shale_touch(cache, "b", 1, 0));
     CHECK_STATUS(SHALE_OK, get_text(cache, "b", 0, &value));
     CHECK_EQUAL(SHALE_NEVER, value.expires_ms);
-    clock_ms = start + 2001; /* gone */
+    clock_ms = start + 2001; /* dead */
     CHECK_STATUS(SHALE_MISS, shale_touch(cache, "c", 1, 0));
 
-    /* The new ages are there after a reopening, and after a second touch. */
+    /* The new ages persist after a reopening, and after a second touch. */
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     cache = open_at(directory, 0, 0);
     CHECK_AGE(SHALE_OK, "a", 0, start + 1700);
@@ -285,8 +285,8 @@ static void test_ages_out_of_range(void) {
     shale_close(cache);
 }
 
-/* A reader has found an entry and asks for the time. While it does, the entry changes, and time goes on: what the key
- * has then is fresh. (The clock is the one moment at which a test without hooks can be inside a read.) */
+/* A reader has found an entry and asks for the time. While it does, the entry changes, and time goes on: the key's
+ * new entry is fresh. (Only the clock lets a test without hooks run inside a read.) */
 static struct {
     shale_cache *cache;
     void (*change)(shale_cache *cache);
@@ -343,7 +343,7 @@ static void test_replaced_while_it_is_read(void) {
         if (is_touched)
             CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 1000));
         during_read.cache = cache;
-        during_read.then = start + (changes[n / 8] == invalidate_and_replace ? 500 : 1500); /* gone by its tag alone */
+        during_read.then = start + (changes[n / 8] == invalidate_and_replace ? 500 : 1500); /* dead by its tag alone */
         during_read.change = changes[n / 8];
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", asks_stale ? SHALE_GET_STALE : 0, &value));
         CHECK(!during_read.change && holds_text(&value, changes[n / 8] == touch_only ? "old" : "key"));
@@ -352,8 +352,8 @@ static void test_replaced_while_it_is_read(void) {
     }
 }
 
-/* A reader has found an entry whose tag is then invalidated, and so many others with it that the table of tags is emptied
- * before the reader looks there. */
+/* A reader has found an entry whose tag is then invalidated, with so many others that the table of tags is emptied
+ * before the reader looks up the tag. */
 static void invalidate_many(shale_cache *cache) {
     CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "tag", 3));
     for (int i = 0; i < 400; i++)
@@ -390,7 +390,7 @@ static void test_tags_emptied_while_it_is_read(void) {
 int main(void) {
     watch(120);
     RUN(test_expired_pins_make_room);
-    RUN(test_fresh_stale_gone);
+    RUN(test_fresh_stale_dead);
     RUN(test_defaults_and_none);
     RUN(test_conditions_follow_ages);
     RUN(test_touch);

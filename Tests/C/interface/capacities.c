@@ -1,11 +1,10 @@
-/* The disk holds no more than the capacity on record, at no moment at which a process may be killed: a full cache is
- * opened with smaller and larger capacities, and before each system call on the way what is on the disk is compared with
- * what is on record. Then the audit, and a look whether all goes on.
+/* The cache never takes more disk space than its recorded capacity, at no moment at which a process may be killed: a
+ * full cache is opened with smaller and larger capacities, and before each system call the disk usage is compared
+ * with the recorded capacity. Then the audit, and a check that the cache still works.
  *
- *   capacities         wherever temporary files are
- *   capacities huge    in a tmpfs that gives huge pages, which are larger than what is asked for
- *   capacities locked  in a tmpfs, by a process that has called mlockall(MCL_FUTURE)
- */
+ *    capacities         in the directory of temporary files
+ *    capacities huge    in a tmpfs with huge pages, which are larger than the requested sizes
+ *    capacities locked  in a tmpfs, by a process that has called mlockall(MCL_FUTURE) */
 #include "afterwards.h"
 #include "faults.h"
 #include "own_disk.h"
@@ -23,7 +22,7 @@ static const char *doing;
 static bool is_locked;
 static uint64_t from, to, looks, fullest; /* per cent */
 
-/* What the superblock says that is in force: of two copies the one with the higher sequence; 0: there is none yet. */
+/* The capacity in the superblock that is in force: the copy with the higher sequence; 0: there is none yet. */
 static uint64_t recorded_capacity(void) {
     static unsigned char copies[2][super_bytes];
     int file = open(data, O_RDONLY);
@@ -94,7 +93,7 @@ static void run(uint32_t shards, const uint64_t *capacities) {
         if (!is_locked) /* an audit maps the files, holes too */
             check_account(directory, "another capacity");
         bool is_last = to > 100 * mib;
-        if (!is_last) /* its larger index alone makes the difference; it is not to be filled */
+        if (!is_last) /* only its larger index makes the difference; it is not to be filled */
             fill(cache, &source);
         doing = "used";
         check_still_works(cache);
@@ -108,7 +107,7 @@ static void run(uint32_t shards, const uint64_t *capacities) {
     free(data);
 }
 
-/* A cache in memory takes what it holds, and gives back what it does not need any more. */
+/* A cache in memory takes what it holds, and frees memory that it does not need any more. */
 static void run_in_memory(void) {
     enum { capacity = 32 * mib, size = 64 << 10 };
     static unsigned char bytes[size];
@@ -118,7 +117,7 @@ static void run_in_memory(void) {
     uint64_t before = resident_bytes();
     REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
     CHECK(resident_bytes() - before < 2 * mib);
-    /* A table grows into what segments give back. */
+    /* A table grows into the space of freed segments. */
     for (uint64_t key = 0; key < 2 * capacity / size; key++)
         CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, bytes, size, &plain));
     for (uint64_t key = 0; key < 200000; key++)

@@ -1,14 +1,13 @@
-/* Time at its limits, on a clock of the test's own: ages and points in time as
- * large as they can be, a clock that is negative, far away, or jumps, and caches
- * of another century. An oracle says for each moment whether an entry is fresh,
- * stale or gone, to the millisecond.
+/* Time at its limits, on the test's own clock: the largest possible ages and points in time, a clock that is
+ * negative, far away, or jumps, and caches of another century. An oracle says for each moment whether an entry is
+ * fresh, stale or dead, to the millisecond.
  *
  * clocks [seconds] [seed] */
 #include "check.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "files.h"
 
-/* The last point in time that a record can hold; what would end later never ends. */
+/* The last point in time that a record can hold; later ends mean never. */
 enum { unit = 64000, far_units = 0xffffff };
 #define BITS_48 ((int64_t)1 << 48)
 #define YEAR ((int64_t)31557600000)
@@ -38,12 +37,12 @@ static shale_cache *reopen(shale_cache *cache, const char *directory, bool with_
 /* ---- the oracle ---- */
 
 typedef struct {
-    int64_t created, expires, gone; /* SHALE_NEVER: never */
+    int64_t created, expires, dead_at; /* SHALE_NEVER: never */
     int64_t stale;                  /* as it was set, for a later touch */
     bool exists;
-    /* The clock has been where it was gone, and jumped back. It is there again, unless a sweep or the cleaner has found
-     * it meanwhile: limits.md, "Order, counts and eviction". test_limits, and test_jumps where the clock goes forward
-     * only, do without. */
+    /* The clock passed the entry's end, and jumped back. The entry is there again, unless a sweep or the cleaner has
+     * found it meanwhile: limits.md, "Order, counts and eviction". test_limits, and test_jumps with a clock that
+     * goes forward only, do without. */
     bool may_be_swept;
 } known;
 
@@ -59,7 +58,7 @@ static int64_t after(int64_t start, int64_t age) {
 
 static void age_from_now(known *entry, int64_t max_age, int64_t stale) {
     entry->expires = after(point(clock_ms), max_age ? max_age : SHALE_NEVER);
-    entry->gone = after(entry->expires, stale ? stale : SHALE_NONE);
+    entry->dead_at = after(entry->expires, stale ? stale : SHALE_NONE);
 }
 
 static known set_now(int64_t max_age, int64_t stale) {
@@ -73,7 +72,7 @@ static bool is_fresh(const known *entry) {
 }
 
 static bool is_kept(const known *entry) {
-    return entry->exists && point(clock_ms) < entry->gone;
+    return entry->exists && point(clock_ms) < entry->dead_at;
 }
 
 static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_value *value) {
@@ -84,12 +83,12 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
     moments++;
     count_look();
     if ((expected != SHALE_MISS || expected_stale != SHALE_MISS) && entry->may_be_swept && got == SHALE_MISS &&
-        got_stale == SHALE_MISS && excused(0, "swept before the clock jumped back"))
+        got_stale == SHALE_MISS && tolerated(0, "swept before the clock jumped back"))
         return;
     check_that(got == expected && got_stale == expected_stale, __FILE__, __LINE__, "age",
-               ": at %" PRId64 " an entry of %" PRId64 " that expires %" PRId64 " and is gone %" PRId64
+               ": at %" PRId64 " an entry of %" PRId64 " that expires %" PRId64 " and is dead %" PRId64
                " is %s, with stale %s; seed %" PRIu64,
-               clock_ms, entry->created, entry->expires, entry->gone, shale_status_text(got),
+               clock_ms, entry->created, entry->expires, entry->dead_at, shale_status_text(got),
                shale_status_text(got_stale), seed);
     if (got_stale == SHALE_OK || got_stale == SHALE_STALE) {
         CHECK_EQUAL(entry->created, value->created_ms);
@@ -101,7 +100,7 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
 static void check_kept(const known *entry, shale_status status) {
     count_look();
     if (is_kept(entry) && status == SHALE_MISS && entry->may_be_swept &&
-        excused(0, "swept before the clock jumped back"))
+        tolerated(0, "swept before the clock jumped back"))
         return;
     CHECK_STATUS(is_kept(entry) ? SHALE_OK : SHALE_MISS, status);
 }
@@ -130,7 +129,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The moments around each of the grid's ends, some of them, ascending. */
+/* The moments around some of the grid's ends, ascending. */
 static size_t choose_moments(int64_t *chosen, size_t most, random_source *source) {
     size_t count = 0;
     static const int64_t always[] = {INT64_MIN, -1, 0, 1, BITS_48 - 1, INT64_MAX};
@@ -138,7 +137,7 @@ static size_t choose_moments(int64_t *chosen, size_t most, random_source *source
         chosen[count++] = always[i];
     while (count < most) {
         const known *entry = &grid[random_below(source, grid_count)];
-        int64_t end = random_below(source, 2) ? entry->expires : entry->gone;
+        int64_t end = random_below(source, 2) ? entry->expires : entry->dead_at;
         if (end != SHALE_NEVER)
             chosen[count++] = end - (int64_t)random_below(source, 2);
     }
@@ -174,7 +173,7 @@ static void test_limits_from(int64_t base) {
             }
     int64_t chosen[24];
     size_t count = choose_moments(chosen, 24, &source);
-    /* Ahead, back, and once more after a rebuild: nothing is swept in a cache with room, nothing changes. */
+    /* Ahead, back, and once more after a rebuild: a cache with room sweeps nothing, and nothing changes. */
     for (int round = 0; round < 3; round++) {
         for (size_t i = 0; i < count; i++) {
             clock_ms = chosen[round == 1 ? count - 1 - i : i];
@@ -184,7 +183,7 @@ static void test_limits_from(int64_t base) {
         clock_ms = base;
         cache = reopen(cache, directory, round == 0);
     }
-    /* A purge takes exactly what is gone. */
+    /* A purge removes exactly the dead entries. */
     for (size_t i = 0; i < count; i++) {
         uint64_t left = 0;
         clock_ms = chosen[i];
@@ -234,7 +233,7 @@ static int64_t random_age(random_source *source, bool of_stale) {
     }
 }
 
-/* `back`: it jumps in both directions; else only forward, and then no entry has an excuse. */
+/* `back`: it jumps in both directions; otherwise only forward, and then no entry has a tolerance. */
 static void test_jumps(int64_t duration, bool back) {
     random_source source = {seed};
     shale_value value = SHALE_VALUE_INIT;
@@ -263,7 +262,7 @@ static void test_jumps(int64_t duration, bool back) {
             shale_status status = shale_touch(cache, &key, sizeof key, age);
             check_kept(entry, status);
             if (status == SHALE_OK) {
-                if (entry->expires != SHALE_NEVER && entry->gone == SHALE_NEVER)
+                if (entry->expires != SHALE_NEVER && entry->dead_at == SHALE_NEVER)
                     entry->stale = SHALE_NEVER; /* an end that no record can hold */
                 age_from_now(entry, age, entry->stale);
                 entry->may_be_swept = false;
@@ -292,7 +291,7 @@ static void test_jumps(int64_t duration, bool back) {
     free(directory);
 }
 
-/* ---- what callers pass ---- */
+/* ---- callers' arguments ---- */
 
 static void test_ages_below_none_are_refused(void) {
     static const int64_t wrong[] = {-2, -1000, INT64_MIN + 1, INT64_MIN};
@@ -318,7 +317,7 @@ int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 2) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
-    begin_excuses();
+    begin_tolerances();
     RUN(test_ages_below_none_are_refused);
     RUN(test_limits);
     uint64_t limits = moments;
@@ -329,6 +328,6 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " looks at entries around limits, %" PRIu64
            " under a clock that jumps, half of them forward only\n",
            limits, moments - limits);
-    print_excuses();
+    print_tolerances();
     return finish();
 }

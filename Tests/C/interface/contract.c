@@ -1,4 +1,4 @@
-/* What the header says of arguments, of what calls count, and of what they refuse: each by making it happen. */
+/* Tests what the header says of arguments, of what calls count, and of what they refuse. */
 #include "check.h"
 #include "files.h"
 
@@ -20,9 +20,9 @@ static void test_reserved_fields(void) {
     options.reserved = 1;
     CHECK_STATUS(SHALE_E_INVALID, shale_open(NULL, &options, &cache));
     expect_said("reserved");
-    options.struct_size = offsetof(shale_options, eviction); /* who does not know the field has not set it */
+    options.struct_size = offsetof(shale_options, eviction); /* a caller that does not know the field has not set it */
     CHECK_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
-    shale_stats stats = {.struct_size = sizeof stats, .reserved = 1}; /* what is filled need not be zeroed before */
+    shale_stats stats = {.struct_size = sizeof stats, .reserved = 1}; /* need not be zeroed */
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
     CHECK_EQUAL(0, stats.reserved);
     shale_report report = {.struct_size = sizeof report, .reserved = 1};
@@ -31,7 +31,7 @@ static void test_reserved_fields(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Values that are zero all over, as Go, Rust and ctypes make them, work where SHALE_VALUE_INIT does. */
+/* Zeroed values, as Go, Rust and ctypes make them, work like SHALE_VALUE_INIT. */
 static void test_zeroed_values(void) {
     shale_cache *cache = require_open(NULL, small);
     shale_value value, key;
@@ -70,7 +70,7 @@ static void test_a_value_as_key_and_value(void) {
     REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
     CHECK_STATUS(SHALE_E_INVALID, shale_cursor_next(cursor, 0, &value, &value));
     expect_said("same object");
-    CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &value, NULL)); /* it has not moved on */
+    CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &value, NULL)); /* the cursor has not moved on */
     CHECK(holds_text(&value, "key"));
     CHECK_STATUS(SHALE_END, shale_cursor_next(cursor, 0, NULL, NULL));
     shale_cursor_close(cursor);
@@ -78,7 +78,7 @@ static void test_a_value_as_key_and_value(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* An entry limit below what is pinned is refused, as a capacity is, and nothing is evicted for the attempt. */
+/* An entry limit below the number of pinned entries is refused, as a capacity is, and the attempt evicts nothing. */
 static void test_entry_limit_below_pins(uint32_t shards) {
     enum { pinned = 40, others = 100 };
     char *directory = path_to(shards == 1 ? "limit" : "limits");
@@ -92,7 +92,7 @@ static void test_entry_limit_below_pins(uint32_t shards) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, "value", 5, i < pinned ? &how : NULL));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
-    /* Also beside another capacity: none fits, one that has room, one that takes a new index. */
+    /* The same with another capacity: none fits, one has room, one takes a new index. */
     static const uint64_t capacities[] = {0, (4 << 20) - 4096, 8 << 20, 64 << 20};
     for (size_t i = 0; i < sizeof capacities / sizeof *capacities; i++) {
         options.max_entries = pinned / 2;
@@ -107,7 +107,7 @@ static void test_entry_limit_below_pins(uint32_t shards) {
         CHECK_EQUAL(0, stats_of(cache).evictions);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    /* What is pinned and gone does not count. */
+    /* Dead pinned entries do not count. */
     cache = require_open(directory, options);
     how.max_age_ms = 1;
     for (uint32_t i = 0; i < pinned; i++)
@@ -126,7 +126,7 @@ static void test_entry_limits_below_pins(void) {
     test_entry_limit_below_pins(4);
 }
 
-/* A stale number is none: the sum begins anew, with the default age and without tags and meta. */
+/* A stale number does not count: the sum starts again, with the default age and without tags and meta. */
 static void test_increment_of_a_stale_entry(void) {
     shale_options options = small;
     options.now_ms = clock_ms;
@@ -154,8 +154,8 @@ static void test_increment_of_a_stale_entry(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A large value that comes back from the log without some of its parts, because others needed their room, is a key that is
- * not there: nothing was damaged. */
+/* A large value that comes back from the log without some of its parts, because others needed their room, is an
+ * absent key: nothing was damaged. */
 static void test_damage_is_damage_alone(void) {
     static unsigned char large[1 << 20], other[20000];
     random_source source = {1};

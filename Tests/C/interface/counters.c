@@ -1,4 +1,4 @@
-/* What shale_stats says of misses, loads and evictions: each thing that happens is counted once, where shale.h says. */
+/* The counters of misses, loads and evictions in shale_stats: each event is counted once, as shale.h says. */
 #include "check.h"
 #include "files.h"
 
@@ -49,7 +49,7 @@ static counts counts_of(shale_cache *cache) {
 typedef enum { by_get, by_info, by_token, by_batch, by_lease, by_waiting_lease, ways } way;
 static const char *const way_names[] = {"get", "info", "token", "batch", "lease", "waiting lease"};
 
-/* The answer; `flags` gets what the value says of it. */
+/* The answer; `flags` gets the value's flags. */
 static shale_status ask(shale_cache *cache, const char *key, way how, uint32_t stale, uint32_t *flags) {
     shale_value value = SHALE_VALUE_INIT;
     shale_bytes keys = {key, strlen(key)};
@@ -71,7 +71,7 @@ static shale_status ask(shale_cache *cache, const char *key, way how, uint32_t s
     return status;
 }
 
-/* Asks once, and looks at what that has changed. */
+/* Asks once, and checks which counters that has changed. */
 static void expect_miss(shale_cache *cache, const char *key, way how, uint32_t stale, reason why) {
     counts before = counts_of(cache);
     uint32_t flags = ~0u;
@@ -84,7 +84,7 @@ static void expect_miss(shale_cache *cache, const char *key, way how, uint32_t s
     check_that(is_so, __FILE__, __LINE__, key, ": a %s is not counted once as %s", way_names[how], reason_names[why]);
 }
 
-/* In each way, also where stale values are asked for, if that makes no difference. */
+/* In each way, also with stale values allowed, if that makes no difference. */
 static void expect_misses(shale_cache *cache, const char *key, bool even_stale, reason why) {
     for (way how = 0; how < ways; how++) {
         expect_miss(cache, key, how, 0, why);
@@ -105,9 +105,9 @@ static void test_misses(uint32_t shards, size_t size) {
     expect_misses(cache, "tagged", true, invalidated);
     now += minute;
     expect_misses(cache, "short", true, expired);
-    /* What is both counts as the first that is looked at. */
+    /* An entry that is both counts as the first that is checked. */
     expect_misses(cache, "tagged and short", true, expired);
-    /* Past its age and kept: a miss for those who do not ask for it, and none for those who do. */
+    /* Past its age and kept: a miss for callers that do not accept stale values, and none for those that do. */
     expect_misses(cache, "kept", false, expired);
     for (way how = 0; how < ways; how++) {
         uint32_t flags;
@@ -122,7 +122,7 @@ static void test_misses(uint32_t shards, size_t size) {
     }
     now += minute;
     expect_misses(cache, "kept", true, expired);
-    /* A look is not counted. */
+    /* A peek is not counted. */
     counts before = counts_of(cache);
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_MISS, get_text(cache, "absent", SHALE_GET_PEEK, &value));
@@ -131,7 +131,7 @@ static void test_misses(uint32_t shards, size_t size) {
     CHECK_EQUAL(SHALE_VALUE_EXPIRED, value.flags);
     counts after = counts_of(cache);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
-    /* What has been swept is not known any more. */
+    /* A swept entry leaves no reason. */
     CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
     expect_misses(cache, "short", true, absent);
     shale_value_free(&value);
@@ -146,7 +146,7 @@ static void test_large(void) {
     test_misses(4, large);
 }
 
-/* Changes a byte of the value that begins with these, wherever the file has it. */
+/* Changes a byte of the value that begins with these bytes, in every place in the file. */
 static void damage(const char *directory, const unsigned char *start, size_t size, size_t at) {
     mapped_file data = map_file(directory, "shale.data");
     unsigned char *found = memmem(data.bytes, data.size, start, size);
@@ -172,7 +172,7 @@ static void test_damaged(void) {
             CHECK_STATUS(SHALE_OK, shale_set(cache, "damaged", 7, value, size, &options));
             damage(directory, value, 64, 500);
             expect_miss(cache, "damaged", how, 0, damaged);
-            /* And then it has gone. */
+            /* After that it is absent. */
             expect_miss(cache, "damaged", how, 0, absent);
         }
     shale_close(cache);
@@ -190,7 +190,7 @@ static void test_read_only(void) {
     counts before = counts_of(cache);
     uint32_t flags;
     CHECK_STATUS(SHALE_MISS, ask(reader, "short", by_get, 0, &flags));
-    CHECK_EQUAL(SHALE_VALUE_EXPIRED, flags); /* it is told, and not counted */
+    CHECK_EQUAL(SHALE_VALUE_EXPIRED, flags); /* returned, and not counted */
     counts after = counts_of(cache);
     CHECK(memcmp(&before, &after, sizeof before) == 0);
     shale_close(reader);
@@ -218,11 +218,11 @@ static void test_loads(void) {
     uint64_t lease = lease_of(cache, "key", SHALE_MISS);
     CHECK(lease != 0);
     CHECK_EQUAL(1, counts_of(cache).leases);
-    /* Who gets none has not begun a load; who renews one has not begun another. */
+    /* A caller without a lease has not begun a load; renewing a lease begins no other load. */
     CHECK_EQUAL(0, lease_of(cache, "key", SHALE_MISS));
     CHECK_STATUS(SHALE_OK, shale_renew(cache, "key", 3, lease, 0));
     CHECK_EQUAL(1, counts_of(cache).leases);
-    CHECK_STATUS(SHALE_OK, put_fenced(cache, "key", 10, SHALE_SET_IF_UNTOUCHED, lease));
+    CHECK_STATUS(SHALE_OK, put_fenced(cache, "key", 10, SHALE_SET_IF_UNCHANGED, lease));
     CHECK_STATUS(SHALE_OK, shale_release(cache, "key", 3, lease));
     CHECK_EQUAL(0, lease_of(cache, "key", SHALE_OK));
     CHECK_EQUAL(1, counts_of(cache).leases);
@@ -230,11 +230,11 @@ static void test_loads(void) {
     CHECK_EQUAL(2, counts_of(cache).leases);
     CHECK_EQUAL(0, counts_of(cache).conflicts);
 
-    /* A small value, a large one that is refused at once, and one whose key changes while its parts are stored are one
-     * conflict each; what other conditions refuse is none. */
-    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, SHALE_SET_IF_UNTOUCHED, lease));
+    /* A small value, a large one that is refused at once, and one whose key changes while its parts are stored are
+     * one conflict each; refusals by other conditions are none. */
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, SHALE_SET_IF_UNCHANGED, lease));
     CHECK_EQUAL(1, counts_of(cache).conflicts);
-    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", large, SHALE_SET_IF_UNTOUCHED, lease));
+    CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", large, SHALE_SET_IF_UNCHANGED, lease));
     CHECK_EQUAL(2, counts_of(cache).conflicts);
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", 10, SHALE_SET_IF_ABSENT, 0));
     CHECK_STATUS(SHALE_CONFLICT, put_fenced(cache, "key", large, SHALE_SET_IF_ABSENT, 0));
@@ -262,15 +262,15 @@ static void check_refused(shale_cache *cache, const char *key, uint64_t token, r
     static const char *const names[] = {"tag", "other"};
     shale_bytes tags[] = {{names[0], 3}, {names[1], 5}};
     shale_set_options options = {
-        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tags = tags, .tag_count = 2};
+        .struct_size = sizeof options, .flags = SHALE_SET_IF_UNCHANGED, .version = token, .tags = tags, .tag_count = 2};
     unsigned failures = check_failures;
     ++*expected;
     CHECK_STATUS(SHALE_CONFLICT, shale_set(cache, key, strlen(key), bytes, 10, &options));
     shale_stats s = stats_of(cache);
     CHECK_EQUAL(r->key, s.conflicts_key);
     CHECK_EQUAL(r->tag, s.conflicts_tag);
-    CHECK_EQUAL(r->line, s.conflicts_line);
-    CHECK_EQUAL(r->floor, s.conflicts_floor);
+    CHECK_EQUAL(r->line, s.conflicts_overflow);
+    CHECK_EQUAL(r->floor, s.conflicts_reset);
     CHECK_EQUAL(r->key + r->tag + r->line + r->floor, s.conflicts);
     if (check_failures != failures)
         fprintf(stderr, "  refused in line %d\n", line);
@@ -293,7 +293,7 @@ static void test_reasons_of_conflicts(void) {
     token = token_of(cache, "key");
     CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "other", 5));
     IS_REFUSED("key", token, tag);
-    /* More changes of others than the cache notes; the key's own comes last, the tag's are still noted. */
+    /* More other keys change than the cache records; the key's own comes last, the tag's are still recorded. */
     token = token_of(cache, "key");
     for (uint64_t i = 0; i < 200000; i++)
         CHECK_STATUS(SHALE_MISS, shale_remove(cache, &i, sizeof i, 0));
@@ -308,7 +308,7 @@ static void test_reasons_of_conflicts(void) {
     shale_close(cache);
 }
 
-/* MARK: What is evicted */
+/* MARK: Evicted entries */
 
 static const char *name(unsigned n) {
     static char text[16];
@@ -320,8 +320,8 @@ static bool is_about(uint64_t expected, uint64_t got, uint64_t off_by) {
     return got + off_by >= expected && got <= expected + off_by;
 }
 
-/* A full cache, in which each entry is used once, after a quarter of its life: ages are known exactly, idle times to a
- * thirty-second, whatever the rate of uses is. `pause`: of the clock, after each set. */
+/* A full cache, in which each entry is used once, after a quarter of its life: ages are known exactly, idle times to
+ * a thirty-second, whatever the rate of uses is. `pause`: of the clock, after each set. */
 static void check_evicted(unsigned entries, int64_t pause, bool in_bursts) {
     shale_cache *cache = open_at(NULL, 64 << 20, 1, entries);
     shale_value value = SHALE_VALUE_INIT;
@@ -345,13 +345,13 @@ static void check_evicted(unsigned entries, int64_t pause, bool in_bursts) {
         CHECK_STATUS(SHALE_MISS, get_text(cache, name(n), SHALE_GET_PEEK, &value));
     CHECK_EQUAL(7 * entries, stats.evictions);
     CHECK_EQUAL(stats.evictions, stats.evicted_timed);
-    /* Each left when the entry came that took its place. */
+    /* Each was evicted when the entry came that took its place. */
     for (unsigned n = 0; n < 7 * entries; n++) {
         age += (uint64_t)(set_at[n + entries] - set_at[n]);
         idle += (uint64_t)(set_at[n + entries] - used_at[n]);
     }
     CHECK_EQUAL(age, stats.evicted_age_ms);
-    /* At a steady rate there is next to nothing to be wrong about. */
+    /* At a steady rate the error is close to zero. */
     uint64_t off_by = age / (in_bursts ? 32 : 512);
     check_that(is_about(idle, stats.evicted_idle_ms, off_by), __FILE__, __LINE__, "idle",
                ": %u entries, %d ms%s: %llu, expected %llu", entries, (int)pause, in_bursts ? " in bursts" : "",
@@ -369,7 +369,7 @@ static void test_evicted(void) {
     check_evicted(20000, 3, true);
 }
 
-/* The first moment is noted with the first change, and those that follow are enough however long nothing is evicted. */
+/* The first moment is noted with the first change, and the later ones suffice however long nothing is evicted. */
 static void test_first_eviction(void) {
     shale_cache *cache = open_at(NULL, 64 << 20, 1, 0);
     for (unsigned n = 0; n < 50000; n++) {
@@ -381,7 +381,7 @@ static void test_first_eviction(void) {
     CHECK_EQUAL(1000, evicted);
     shale_stats stats = stats_of(cache);
     CHECK_EQUAL(1000, stats.evicted_timed);
-    /* From the first set to now, less what lies before each. None was used since. */
+    /* From the first set to now, less the time before each. None was used since. */
     uint64_t age = 1000 * 499990 - 10 * 999 * 1000 / 2;
     CHECK_EQUAL(age, stats.evicted_age_ms);
     CHECK(is_about(age, stats.evicted_idle_ms, age / 512));
@@ -393,13 +393,14 @@ static void test_first_eviction(void) {
     uint64_t before = stats.evicted_idle_ms;
     stats = stats_of(cache);
     CHECK_EQUAL(2000, stats.evicted_timed);
-    /* All reads were at one moment, with no change beside them: they seem to have come since the last. */
+    /* All reads were at one moment, without a change in between: they count as if they had come since the last
+     * change. */
     CHECK(stats.evicted_idle_ms - before <= 1000 * 500000 / 32);
     shale_value_free(&value);
     shale_close(cache);
 }
 
-/* A set is a use: nothing is idle for longer than it is old, although a steady rate would say so. */
+/* A set is a use: an entry's idle time is never longer than its age, although a steady rate would say so. */
 static void test_idle_within_age(void) {
     shale_cache *cache = open_at(NULL, 16 << 20, 1, 0);
     for (unsigned n = 0; n < 100; n++)
@@ -418,7 +419,7 @@ static void test_idle_within_age(void) {
     shale_close(cache);
 }
 
-/* A clock that goes back gives no times below zero, and nothing that is made anew is taken for known. */
+/* A clock that goes back gives no times below zero, and a rebuilt index has no known moments. */
 static void test_clocks(void) {
     char *directory = path_to("clocks");
     shale_cache *cache = open_at(directory, 16 << 20, 1, 0);

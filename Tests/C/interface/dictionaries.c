@@ -1,8 +1,7 @@
-/* A dictionary makes room for another while a shard is being rebuilt: old records
- * that the rebuild brings back and that name it are readable, or the dictionary
- * stays. They are never taken for damage. */
+/* A dictionary replaces another while a shard is being rebuilt: old records that the rebuild brings back and that
+ * name it are readable, or the dictionary stays. They never count as damage. */
 #include "afterwards.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "faults.h"
 #include "files.h"
 
@@ -12,7 +11,7 @@ static shale_cache *cache, *other;
 static mapped_file index_file;
 static unsigned interrupted;
 
-/* Of a kind of its own: dictionaries for one kind do not help the next. */
+/* Of its own kind: dictionaries for one kind do not help the next. */
 static int make_text(char *text, size_t size, int kind, uint64_t i) {
     random_source words_of = {i * 1000 + (uint64_t)kind}, letters;
     int n = snprintf(text, size, "%d %" PRIu64, kind, i);
@@ -30,7 +29,7 @@ static uint64_t index_word(size_t at) {
     return word_at(index_file.bytes + at);
 }
 
-/* Before the place of dictionary 1 is allocated once more, and its number taken from it. */
+/* Before the place of dictionary 1 is allocated once more, and its number reused. */
 static long rebuild_meanwhile(const char *name) {
     if (interrupted || strcmp(name, "fallocate") != 0 || index_word(index_dictionary_retiring) != 1 ||
         index_word(index_dictionary_numbers + 8) != 1)
@@ -45,7 +44,7 @@ static long rebuild_meanwhile(const char *name) {
 
 int main(void) {
     watch(120);
-    begin_excuses();
+    begin_tolerances();
     char *directory = path_to("cache"), text[400];
     shale_options options = {
         .struct_size = sizeof options, .capacity = 6 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC};
@@ -60,7 +59,7 @@ int main(void) {
             int size = make_text(text, sizeof text, kind, i);
             REQUIRE_STATUS(SHALE_OK, shale_set(cache, text, (size_t)size, text, (size_t)size, NULL));
         }
-        /* Some that name it; all leave, and stay in the log. */
+        /* Some that name it; all are evicted, and stay in the log. */
         for (uint64_t end = i + 50; i < end && !interrupted; i++) {
             int size = make_text(text, sizeof text, kind, i);
             REQUIRE_STATUS(SHALE_OK, shale_set(cache, text, (size_t)size, text, (size_t)size, NULL));
@@ -78,11 +77,11 @@ int main(void) {
             int size = make_text(text, sizeof text, kind, i);
             shale_status status = shale_get(cache, text, (size_t)size, 0, &value);
             count_look();
-            /* All had been evicted, and may be in the index again: limits.md, "After the index is rebuilt". Where a
-             * kind's dictionary is gone, they went with it. */
+            /* All had been evicted, and may be in the index again: limits.md, "After the index is rebuilt". If a
+             * kind's dictionary was freed, they went with it. */
             if (status != SHALE_OK) {
                 CHECK_STATUS(SHALE_MISS, status);
-                excused(0, "evicted");
+                tolerated(0, "evicted");
                 continue;
             }
             found++;
@@ -94,7 +93,7 @@ int main(void) {
     CHECK_EQUAL(1, (int64_t)stats.rebuilds);
     CHECK_EQUAL(0, (int64_t)stats.corrupt_records);
     check_afterwards(cache, directory, "rebuilt while a dictionary was made");
-    print_excuses();
+    print_tolerances();
     unmap_file(&index_file);
     CHECK_STATUS(SHALE_OK, shale_close(other));
     CHECK_STATUS(SHALE_OK, shale_close(cache));

@@ -1,10 +1,8 @@
-/* The order in which entries leave, beside readers that are stopped between
- * drawing a stamp and storing it, and writers that are stopped at any store:
- * an entry whose last use ended before another's began leaves first.
+/* The order of eviction, beside readers that are stopped between drawing a stamp and storing it, and writers that
+ * are stopped at any store: an entry whose last use ended before another's began is evicted first.
  *
- * Each actor is a thread, and one of them runs at a time: it hands over where the
- * library allocates, locks or stores. So the place or the seed alone decides what
- * happens, and not how busy the machine is.
+ * Each actor is a thread, and one of them runs at a time: it hands over when the library allocates, locks or stores.
+ * So the place or the seed alone decides the schedule, and not the machine's load.
  *
  * eviction_order [operations of each random run] [seed] */
 #include "check.h"
@@ -22,13 +20,13 @@ static shale_cache *cache;
 static uint64_t now; /* counts begins and ends */
 
 static struct use {
-    uint64_t begun, ended; /* of its uses that have ended, the latest */
+    uint64_t begun, ended; /* the latest of its uses that have ended */
     unsigned under_way;
     bool is_present;
 } uses[most_keys];
 static uint64_t begun_before[most_keys];
 static uint32_t key_count;
-static bool is_looking; /* the test itself looks into the cache */
+static bool is_looking; /* the test itself reads the cache */
 static uint64_t left, last_left;
 
 static void end_use(uint32_t key, uint64_t begun, bool counts) {
@@ -60,8 +58,8 @@ static bool is_there(uint32_t key) {
     return shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, &value) == SHALE_OK;
 }
 
-/* Of a call that may evict: who has left since, and whether it was their turn. A use that went on when the call began
- * does not save its entry, and one that has not ended has no order. */
+/* For a call that may evict: which keys have been evicted since, and whether it was their turn. A use that was under
+ * way when the call began does not save its entry, and one that has not ended has no order. */
 static void begin_evicting(void) {
     for (uint32_t key = 0; key < key_count; key++)
         begun_before[key] = uses[key].begun;
@@ -70,7 +68,7 @@ static void begin_evicting(void) {
 static void check_order(void) {
     uint64_t oldest = UINT64_MAX;
     uint32_t oldest_key = 0;
-    static uint32_t gone[most_keys];
+    static uint32_t victims[most_keys];
     uint32_t count = 0;
     is_looking = true;
     for (uint32_t key = 0; key < key_count; key++) {
@@ -79,7 +77,7 @@ static void check_order(void) {
             continue;
         if (!is_there(key)) {
             u->is_present = false;
-            gone[count++] = key;
+            victims[count++] = key;
         } else if (!u->under_way && u->ended < oldest) {
             oldest = u->ended;
             oldest_key = key;
@@ -87,9 +85,9 @@ static void check_order(void) {
     }
     is_looking = false;
     for (uint32_t i = 0; i < count; i++)
-        check_that(begun_before[gone[i]] <= oldest, __FILE__, __LINE__, "order",
+        check_that(begun_before[victims[i]] <= oldest, __FILE__, __LINE__, "order",
                    ": key %u left, whose last use began at %" PRIu64 "; key %u stayed, last used until %" PRIu64,
-                   gone[i], begun_before[gone[i]], oldest_key, oldest);
+                   victims[i], begun_before[victims[i]], oldest_key, oldest);
     left += count;
 }
 
@@ -192,7 +190,7 @@ static void start(actor *a, void (*work)(uint32_t), uint32_t key, uint64_t n) {
     take(&a->back);
 }
 
-/* And from there to its end. False where it had ended. */
+/* And from there to its end. False if it had ended. */
 static bool finish_actor(actor *a) {
     bool was_stopped = !a->is_done;
     if (was_stopped) {
@@ -215,7 +213,7 @@ static unsigned long long fixed_random(void) {
 }
 
 static unsigned long long same_random(void) {
-    return 0x9e3779b97f4a7c15u; /* the same secret: what happened once happens again */
+    return 0x9e3779b97f4a7c15u; /* the same secret: runs repeat exactly */
 }
 
 static void open_cache(uint64_t max_entries, uint32_t keys) {
@@ -230,7 +228,7 @@ static void close_cache(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Where a get stores: the counter of stamps first, then the slot. */
+/* The stores of a get: the counter of stamps first, then the slot. */
 static const void *hear_get(uint32_t key, unsigned which) {
     const void *stores[4] = {0};
     heard = stores;
@@ -244,8 +242,8 @@ static const void *hear_get(uint32_t key, unsigned which) {
 
 /* ---- one reader stopped before each of its steps, and a sweep in between ---- */
 
-/* The limit is 64 entries: a sweep begins with the 63rd, and ends before the first of them leaves. Then the next one
- * begins, which ends some sets later. The keys from `used` on are used once more. */
+/* The limit is 64 entries: a sweep begins with the 63rd, and ends before the first of them is evicted. Then the next
+ * one begins, which ends some sets later. The keys from `used` on are used once more. */
 static bool play_late(uint64_t n, uint32_t key, uint32_t filled, uint32_t used, uint32_t leaving) {
     actor reader;
     open_cache(64, most_keys);
@@ -301,7 +299,7 @@ typedef struct {
     bool a, b;
 } stopped;
 
-/* `a` is under way when Z is used; then `b` uses X, and `a` ends first: Z leaves before X. */
+/* `a` is under way when Z is used; then `b` uses X, and `a` ends first: Z is evicted before X. */
 static stopped play_used_later(void (*a)(uint32_t), uint64_t n, void (*b)(uint32_t), uint64_t m) {
     actor first, second;
     stopped was;
@@ -313,7 +311,7 @@ static stopped play_used_later(void (*a)(uint32_t), uint64_t n, void (*b)(uint32
     return was;
 }
 
-/* `b` uses X, and `a` is under way when that ends; then Z is used: X leaves before Z. */
+/* `b` uses X, and `a` is under way when that ends; then Z is used: X is evicted before Z. */
 static stopped play_used_before(void (*a)(uint32_t), uint64_t n, void (*b)(uint32_t), uint64_t m) {
     actor first, second;
     stopped was;
@@ -357,7 +355,7 @@ static void kill_once(void) {
         kill(getpid(), SIGKILL);
 }
 
-/* A writer is killed before one of its steps, and Z is used before anybody mends what it left. Its own use never ended. */
+/* A writer is killed before one of its steps, and Z is used before its work is recovered. Its own use never ended. */
 static bool play_killed(void (*work)(uint32_t), uint64_t n, uint64_t stamp) {
     fill_few(stamp);
     pid_t child = fork();
@@ -383,7 +381,7 @@ static void play_kills(void (*work)(uint32_t), uint64_t stamp) {
         plays++;
 }
 
-static void test_killed_in_a_rebase(void) {
+static void test_killed_while_renumbering(void) {
     play_kills(set, (uint64_t)1 << 37);
 }
 static void test_killed_in_a_set(void) {
@@ -406,7 +404,7 @@ static void test_set_and_reader(void) {
 }
 
 /* The next change replaces all stamps by ranks. */
-static void test_rebase_and_reader(void) {
+static void test_renumbering_and_reader(void) {
     play_all(set, get, (uint64_t)1 << 37);
 }
 
@@ -430,8 +428,8 @@ static bool is_stored_to(const char *at) {
     return false;
 }
 
-/* Which keys the set of one more moves, and at which of its stores something happens to the first of them: the number
- * of the store, counted from one; the others are 0. */
+/* Which keys one more set moves, and which of its stores first affects them: the number of the store, counted from
+ * one; the others are 0. */
 static unsigned find_moved(bool *matters, unsigned most) {
     static const char *slots[moving_keys];
     fill_moving();
@@ -528,7 +526,7 @@ static void test_moves_and_reader(void) {
     shim_faults.random = fixed_random;
 }
 
-/* ---- all at once, as a seed decides ---- */
+/* ---- all at once, as the seed decides ---- */
 
 enum { readers = 4, random_actors = readers + 1 };
 
@@ -539,7 +537,7 @@ static uint32_t random_keys;
 static bool is_over;
 static sem_t curtain;
 
-/* Who goes on: anybody who is not frozen. The writer never is. */
+/* Chooses the next actor among those that are not frozen. The writer never is. */
 static actor *choose(void) {
     for (;;) {
         actor *a = &cast[random_below(&source, random_actors)];
@@ -553,7 +551,7 @@ static void hand_over(void) {
     if (random_below(&source, 3))
         return;
     actor *me = self;
-    /* Some readers are stopped for long, while the writer goes round. */
+    /* Some readers are stopped for long, while the writer goes round the log. */
     if (me != cast && random_below(&source, 20) == 0)
         me->frozen_until = all_steps + random_below(&source, 8000);
     actor *next = choose();
@@ -656,9 +654,9 @@ int main(int argument_count, char **arguments) {
     RUN(test_reader_and_set);
     RUN(test_touch_and_reader);
     RUN(test_set_and_reader);
-    RUN(test_rebase_and_reader);
+    RUN(test_renumbering_and_reader);
     RUN(test_moves_and_reader);
-    RUN(test_killed_in_a_rebase);
+    RUN(test_killed_while_renumbering);
     RUN(test_killed_in_a_set);
     RUN(test_killed_in_a_touch);
     RUN(test_few_at_random);

@@ -1,5 +1,5 @@
-/* Expire instead of remove: what was expired, by its key or by a tag, is stale from then on, is kept for its stale
- * period, and never comes back fresh. On a clock of the test's own. */
+/* Expire instead of remove: an entry that was expired, by its key or by a tag, is stale from then on, is kept for
+ * its stale period, and never becomes fresh again. On the test's own clock. */
 #include "afterwards.h"
 #include "check.h"
 #include "faults.h"
@@ -54,7 +54,7 @@ static shale_status expire_tag(shale_cache *cache, const char *tag) {
     return shale_invalidate_with(cache, tag, strlen(tag), SHALE_INVALIDATE_EXPIRE);
 }
 
-/* Everything that a get says of an entry, by itself and by a cursor; a plain get finds what is fresh alone. */
+/* Everything that a get says of an entry, by itself and by a cursor; a plain get finds fresh entries only. */
 static void check_entry(shale_cache *cache, const char *key, shale_status expected, int64_t expires_ms, size_t size,
                         int line) {
     shale_value value = SHALE_VALUE_INIT, name = SHALE_VALUE_INIT;
@@ -132,7 +132,7 @@ static void test_ages(bool by_tag) {
     IS_GONE("key");
     CHECK_STATUS(by_tag ? SHALE_OK : SHALE_MISS, expire_either(cache, by_tag));
 
-    /* Its own age ends before: it stays as it is. */
+    /* Its own age ends before: it does not change. */
     CHECK_STATUS(SHALE_OK, put(cache, "key", aged));
     clock_ms += 5500;
     IS_STALE("key", start + 6100);
@@ -152,7 +152,7 @@ static void test_ages(bool by_tag) {
     clock_ms += 1;
     IS_GONE("key");
 
-    /* Nothing is kept: gone at once, whatever the clock says. */
+    /* No stale period: dead at once, whatever the clock says. */
     CHECK_STATUS(SHALE_OK, put(cache, "key", plain));
     clock_ms += 10;
     CHECK_STATUS(SHALE_OK, expire_either(cache, by_tag));
@@ -167,7 +167,7 @@ static void test_ages(bool by_tag) {
     clock_ms += INT64_C(1000000000);
     IS_STALE("key", clock_ms - 1000000000);
 
-    /* A set, and an expiry again. */
+    /* A set, and another expiry. */
     CHECK_STATUS(SHALE_OK, put(cache, "key", forever));
     IS_FRESH("key", SHALE_NEVER);
     CHECK_STATUS(SHALE_OK, expire_either(cache, by_tag));
@@ -193,7 +193,7 @@ static void test_ages_by_tag(void) {
     test_ages(true);
 }
 
-/* Whoever has another clock: a tag's expiry counts all the same, and what has no stale period is gone. */
+/* A reader with another clock: a tag's expiry counts all the same, and an entry without a stale period is dead. */
 static void test_clock_behind(void) {
     shale_cache *cache = open_at(NULL, 4 << 20, 1);
     CHECK_STATUS(SHALE_OK, put(cache, "key", (entry){.stale_ms = 1000, .tag = "tag"}));
@@ -224,10 +224,10 @@ static void test_tags(void) {
     /* The first of its tags' expiries counts. */
     IS_STALE("one", start);
     IS_STALE("two", start + 100);
-    /* What was set since is another value. */
+    /* A set after the expiry stores another value. */
     CHECK_STATUS(SHALE_OK, put(cache, "two", (entry){.stale_ms = 1000, .tag = "b", .other_tag = "c"}));
     IS_FRESH("two", SHALE_NEVER);
-    /* An invalidation takes what was expired, and one that came before does not. */
+    /* An invalidation removes expired entries, and an earlier one does not. */
     CHECK_STATUS(SHALE_OK, shale_invalidate_with(cache, "a", 1, 0));
     IS_GONE("one");
     CHECK_STATUS(SHALE_OK, put(cache, "one", (entry){.stale_ms = 1000, .tag = "a"}));
@@ -246,8 +246,8 @@ static void test_tags(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* What tags have made stale stays so, however many tags are changed after them, as far as a generation carries tags over:
- * what is beyond that is given up. Nothing comes back fresh. */
+/* Entries that tags have made stale stay stale, however many tags are changed after them, as far as a generation
+ * carries tags over: entries beyond that are removed. None becomes fresh again. */
 static void test_many_tags(unsigned stale) {
     char *directory = path_to(stale > carried ? "too many stale" : "many tags");
     shale_cache *cache = open_at(directory, 4 << 20, 1);
@@ -261,7 +261,7 @@ static void test_many_tags(unsigned stale) {
     for (unsigned i = 0; i < many_tags; i++)
         CHECK_STATUS(SHALE_OK, i % 2 ? expire_tag(cache, numbered("t", i)) : shale_invalidate(cache, &i, sizeof i));
     uint64_t expirations = stats_of(cache).expirations, left = 0;
-    CHECK_EQUAL(0, stats_of(cache).evictions); /* no space was wanted */
+    CHECK_EQUAL(0, stats_of(cache).evictions); /* not evicted for space */
     for (unsigned i = 0; i < stale; i++) {
         shale_value value = SHALE_VALUE_INIT;
         shale_status status = get_text(cache, numbered("k", i), SHALE_GET_PEEK | SHALE_GET_STALE, &value);
@@ -295,8 +295,8 @@ static void test_too_many_stale_tags(void) {
     test_many_tags(carried + 36);
 }
 
-/* What a tag has ended stays so, however far a sweep for another generation of tags has come, and the last of its
- * expiries counts, whichever generations know of them. */
+/* Entries that a tag has ended stay so, however far a sweep for another generation of tags has come, and the last of
+ * its expiries counts, whichever generations have them. */
 static void test_generations(void) {
     enum { others = 300, most = 250, step = 7 };
     shale_cache *cache = open_at(NULL, 16 << 20, 1);
@@ -338,7 +338,7 @@ static void count_store(const void *at UNUSED) {
     stores++;
 }
 
-/* The most stores of one of so many invalidations. */
+/* The most stores of any one of these invalidations. */
 static uint64_t most_stores(shale_cache *cache, unsigned count) {
     static unsigned next;
     uint64_t most = 0;
@@ -357,9 +357,9 @@ static void put_many(shale_cache *cache) {
         CHECK_STATUS(SHALE_OK, put(cache, numbered("k", i), (entry){.tag = "another"}));
 }
 
-/* No invalidation waits for a sweep of the whole table. A table sweeps while it grows, as far as a set's share allows, so the
- * first invalidations after that find less to sweep than later ones may, however full the generation was when the growth
- * began. */
+/* No invalidation waits for a sweep of the whole table. A table sweeps while it grows, as far as a set's share
+ * allows, so the first invalidations after that have less left to sweep than later ones may have, however full the
+ * generation was when the growth began. */
 static void test_pace_after(unsigned before) {
     shale_cache *cache = open_at(NULL, 64 << 20, 1);
     (void)most_stores(cache, before);
@@ -375,7 +375,7 @@ static void test_pace(void) {
         test_pace_after(before);
 }
 
-/* A purge forgets the tags that no entry needs. */
+/* A purge frees the tags that no entry needs. */
 static void test_purged(void) {
     shale_cache *cache = open_at(NULL, 4 << 20, 1);
     uint64_t purged;
@@ -412,7 +412,7 @@ static void test_touch(bool by_tag) {
         clock_ms += 10;
         CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 500));
         check_entry(cache, "key", SHALE_OK, clock_ms + 500, size, __LINE__);
-        /* What a tag has made stale gets a new version, and is no other value. */
+        /* An entry that a tag has made stale gets a new version, and keeps its value. */
         CHECK((version_of(cache, "key") != version) == by_tag);
         if (by_tag)
             IS_STALE("beside", clock_ms - 10);
@@ -442,7 +442,7 @@ static void test_touch_by_tag(void) {
     test_touch(true);
 }
 
-/* MARK: What others make of it */
+/* MARK: Effects on other calls */
 
 static void test_others(bool by_tag) {
     shale_cache *cache = open_at(NULL, 4 << 20, 1);
@@ -466,7 +466,7 @@ static void test_others(bool by_tag) {
     CHECK_STATUS(SHALE_OK, shale_remove(cache, "key", 3, 0));
     IS_GONE("key");
 
-    /* Leases: one loads, and the others get what is stale. */
+    /* Leases: one caller loads, and the others get the stale value. */
     CHECK_STATUS(SHALE_OK, put(cache, "key", kept));
     CHECK_STATUS(SHALE_OK, expire_either(cache, by_tag));
     shale_value value = SHALE_VALUE_INIT;
@@ -476,9 +476,9 @@ static void test_others(bool by_tag) {
     CHECK(first != 0 && value.size == 8);
     CHECK_STATUS(SHALE_STALE, shale_lease(cache, "key", 3, &lease, &value, &second));
     CHECK_EQUAL(0, second);
-    /* An expiry is a change for the load that is under way, be it the second one. */
+    /* An expiry is a change for a load that is under way, also a second expiry. */
     CHECK_STATUS(SHALE_OK, expire_either(cache, by_tag));
-    entry fenced = {.flags = SHALE_SET_IF_UNTOUCHED, .version = first, .tag = "tag", .stale_ms = 1000};
+    entry fenced = {.flags = SHALE_SET_IF_UNCHANGED, .version = first, .tag = "tag", .stale_ms = 1000};
     CHECK_STATUS(SHALE_CONFLICT, put(cache, "key", fenced));
     IS_STALE("key", clock_ms);
     CHECK_STATUS(SHALE_OK, shale_release(cache, "key", 3, first));
@@ -500,7 +500,7 @@ static void test_others(bool by_tag) {
     CHECK_EQUAL(1, purged);
     CHECK_EQUAL(0, stats_of(cache).entries);
 
-    /* Neither does an eviction of what is pinned. */
+    /* Nor does an eviction remove a pinned one before its stale period is over. */
     CHECK_STATUS(SHALE_OK, put(cache, "key", (entry){.stale_ms = 1000, .tag = "tag", .flags = SHALE_SET_PINNED}));
     CHECK_STATUS(SHALE_OK, expire_either(cache, by_tag));
     uint64_t evicted = 0;
@@ -520,11 +520,11 @@ static void test_others_by_tag(void) {
     test_others(true);
 }
 
-/* MARK: It lasts */
+/* MARK: Persistence */
 
 enum { keys = 60, filler = 3000 };
 
-/* (All are pinned: what is not may have to leave.) */
+/* (All are pinned: others may be evicted.) */
 static entry lasting(unsigned i) {
     return (entry){.stale_ms = i % 5 == 4 ? SHALE_NONE : 100000,
                    .tag = i % 2 ? "odd" : "even",
@@ -552,7 +552,7 @@ static void check_lasting(shale_cache *cache, int64_t expired, const char *when)
 }
 
 /* By a tag, then by their keys: reopened, cleaned, replayed; with what a touch had changed before. */
-static void test_it_lasts(uint32_t shards) {
+static void test_expiry_persists(uint32_t shards) {
     char *directory = path_to(numbered("lasts", shards));
     shale_cache *cache = open_at(directory, 16 << 20, shards);
     for (unsigned i = 0; i < keys; i++) {
@@ -572,7 +572,7 @@ static void test_it_lasts(uint32_t shards) {
             remove_index(directory);
         cache = open_at(directory, 16 << 20, shards);
         check_lasting(cache, expired, round % 2 ? "with a new index" : "opened again");
-        /* The tail passes all of it, and the expiries too. */
+        /* The tail passes all entries, and the expiries too. */
         for (unsigned i = 0; i < filler && round == 1; i++)
             CHECK_STATUS(SHALE_OK, put(cache, numbered("filler", i % 500), (entry){.size = 9000}));
         CHECK(round != 1 || stats_of(cache).cleaned_bytes > 0);
@@ -583,7 +583,7 @@ static void test_it_lasts(uint32_t shards) {
     free(directory);
 }
 
-/* An evicted entry that is expired does not come back fresh with another index. */
+/* An evicted entry that is expired does not become fresh with another index. */
 static void test_evicted(bool by_tag) {
     char *directory = path_to(by_tag ? "evicted tag" : "evicted key");
     shale_cache *cache = open_at(directory, 4 << 20, 1);
@@ -640,7 +640,7 @@ static void test_killed(bool by_tag, bool again) {
         REQUIRE(child > 0);
         was_killed = wait_for(child) == killed_at_store;
         for (int look = 0; look < 3; look++) {
-            if (look == 1) /* settles what is left */
+            if (look == 1) /* settles unfinished work */
                 CHECK_STATUS(SHALE_MISS, shale_remove(cache, "nothing", 7, 0));
             if (look == 2) {
                 CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -659,12 +659,12 @@ static void test_killed(bool by_tag, bool again) {
                 IS_STALE("key", clock_ms);
             else
                 IS_FRESH("key", SHALE_NEVER);
-            /* Until somebody has locked the shard, readers may have the new time with the old expiry (recovery.md, "A
-             * process is killed"). */
+            /* Until the next process locks the shard, readers may have the new time with the old expiry
+             * (recovery.md, "A process is killed"). */
             if (again && look > 0)
                 IS_STALE("older", is_stale && by_tag ? clock_ms : start);
             if (look == 1) {
-                entry fenced = {.flags = SHALE_SET_IF_UNTOUCHED, .version = token, .tag = "tag"};
+                entry fenced = {.flags = SHALE_SET_IF_UNCHANGED, .version = token, .tag = "tag"};
                 shale_status status = put(cache, by_tag ? "absent" : "key", fenced);
                 CHECK(status == SHALE_CONFLICT || (status == SHALE_OK && by_tag && !is_stale) ||
                       (status == SHALE_OK && !by_tag && !is_stale));
@@ -709,7 +709,7 @@ static void test_fenced_touch(void) {
             shale_status expected = change == 0 || change == 5   ? SHALE_OK
                                     : change == 3 || change == 4 ? SHALE_MISS
                                                                  : SHALE_CONFLICT;
-            CHECK_STATUS(expected, shale_touch_untouched(cache, "key", 3, 500, lease));
+            CHECK_STATUS(expected, shale_touch_unchanged(cache, "key", 3, 500, lease));
             check_entry(cache, "key",
                         expected == SHALE_OK || change == 6 ? SHALE_OK
                         : expected == SHALE_MISS            ? SHALE_MISS
@@ -720,9 +720,9 @@ static void test_fenced_touch(void) {
                         8, __LINE__);
             CHECK_ANSWER(shale_release(cache, "key", 3, lease));
             if (expected == SHALE_OK)
-                CHECK_STATUS(SHALE_CONFLICT, shale_touch_untouched(cache, "key", 3, 500, 0));
+                CHECK_STATUS(SHALE_CONFLICT, shale_touch_unchanged(cache, "key", 3, 500, 0));
         }
-    CHECK_STATUS(SHALE_E_INVALID, shale_touch_untouched(cache, "key", 3, -7, 1));
+    CHECK_STATUS(SHALE_E_INVALID, shale_touch_unchanged(cache, "key", 3, -7, 1));
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
@@ -736,7 +736,7 @@ static void test_fences(void) {
                 CHECK_STATUS(SHALE_OK, put(cache, "key", (entry){.max_age_ms = SHALE_NONE, .stale_ms = 1000}));
             shale_value value = SHALE_VALUE_INIT;
             CHECK_STATUS(SHALE_MISS, get_text(cache, "key", SHALE_GET_TOKEN, &value));
-            entry fenced = {.flags = SHALE_SET_IF_UNTOUCHED, .version = value.version, .tag = "tag"};
+            entry fenced = {.flags = SHALE_SET_IF_UNCHANGED, .version = value.version, .tag = "tag"};
             if (how == 0)
                 CHECK_STATUS(SHALE_MISS, expire(cache, "another"));
             else if (how == 1)
@@ -749,7 +749,7 @@ static void test_fences(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Cleaning copies nothing of what a tag has expired once its stale period is over. */
+/* Cleaning copies no entry that a tag has expired once its stale period is over. */
 static void test_not_copied(void) {
     enum { count = 200, size = 1000 };
     shale_cache *cache = open_at(NULL, 4 << 20, 1);
@@ -788,8 +788,8 @@ int main(void) {
     RUN(test_evicted_tag);
     RUN(test_fences);
     RUN(test_fenced_touch);
-    test_it_lasts(1);
-    test_it_lasts(4);
+    test_expiry_persists(1);
+    test_expiry_persists(4);
     test_killed(false, false);
     test_killed(true, false);
     test_killed(true, true);

@@ -1,22 +1,22 @@
-/* Counts the fenced sets of untouched keys that are refused (shale.h, shale_lease). Between token and set, 10,000 other
- * entries leave that were set after the token was drawn, in each way in which an entry can leave, and 1,000 other tags
- * change. From 32 MiB of capacity on, one set in a hundred may be refused. In the same load, all fenced sets are refused
- * whose key, or one of whose tags, was changed.
+/* Counts the fenced sets of unchanged keys that are refused (shale.h, shale_lease). Between token and set, 10,000
+ * other entries that were set after the token was drawn leave the index, in each possible way, and 1,000 other tags
+ * change. From 32 MiB of capacity on, one set in a hundred may be refused. In the same load, all fenced sets are
+ * refused whose key, or one of whose tags, was changed.
  *
- * All is decided by a seed, including the cache's secret and its clock. */
+ * The seed decides everything, including the cache's secret and its clock. */
 #include "check.h"
 #include "faults.h"
 
-/* In a round: loads of each of the two kinds that nothing happens to, and of each other kind; tags of others. */
-enum { untouched = 250, changed = 50, other_tags = 1000 };
-/* Entries that leave in a round: in all, by sets alone at the least, by shale_evict. */
+/* In a round: loads of each of the two kinds without a change, and of each other kind; tags of others. */
+enum { unchanged = 250, changed = 50, other_tags = 1000 };
+/* Entries that leave the index in a round: in all, by sets alone at least, by shale_evict. */
 enum { leaving = 10000, leaving_by_sets = 3000, leaving_by_calls = 2000 };
-/* Milliseconds. What has the long life is not past its age before the purge. */
+/* Milliseconds. Entries with the long life are not past their age before the purge. */
 enum { short_life = 20, long_life = 60 * 60 * 1000 };
-/* Smaller caches have no room to note as many departures as there are in a round. */
-enum { rounds = 4, most_percent = 1, judged_from = 32 };
+/* Smaller caches have no room to record as many removals as there are in a round. */
+enum { rounds = 4, most_percent = 1, evaluated_from = 32 };
 
-/* What happens to a load's key, and to its two tags if it has any, between token and set. */
+/* Changes of a load's key, and of its two tags if it has any, between token and set. */
 typedef enum {
     nothing,
     nothing_tagged,
@@ -28,14 +28,14 @@ typedef enum {
     set_and_evicted,
     set_and_aged,
     set_and_purged,
-    pinned_and_purged, /* with a number below those of all that have left before */
+    pinned_and_purged, /* with a number below those of all entries that have left before */
     tag_invalidated,
     tag_expired,
     changes
 } change;
 
-static const char *const change_names[changes] = {"untouched",
-                                                  "untouched, with tags",
+static const char *const change_names[changes] = {"unchanged",
+                                                  "unchanged, with tags",
                                                   "set",
                                                   "incremented",
                                                   "set and removed",
@@ -48,7 +48,7 @@ static const char *const change_names[changes] = {"untouched",
                                                   "a tag invalidated",
                                                   "a tag expired"};
 
-enum { loads = 2 * untouched + (changes - set_before) * changed };
+enum { loads = 2 * unchanged + (changes - set_before) * changed };
 
 typedef struct {
     change change;
@@ -132,7 +132,7 @@ static bool is_stored(shale_cache *cache, const load *l) {
     shale_bytes texts[2] = {{&tags[0], sizeof *tags}, {&tags[1], sizeof *tags}};
     bool has_tags = l->change == nothing_tagged || l->change == tag_invalidated || l->change == tag_expired;
     shale_set_options options = {.struct_size = sizeof options,
-                                 .flags = SHALE_SET_IF_UNTOUCHED,
+                                 .flags = SHALE_SET_IF_UNCHANGED,
                                  .version = l->token,
                                  .tags = texts,
                                  .tag_count = has_tags ? 2 : 0};
@@ -141,16 +141,16 @@ static bool is_stored(shale_cache *cache, const load *l) {
     return status == SHALE_OK;
 }
 
-static void print_share(const char *load, const char *what, unsigned refused, unsigned judged) {
-    printf("%-20s %-24s %4u of %4u refused, %6.2f %%\n", load, what, refused, judged,
-           100.0 * (double)refused / (double)judged);
+static void print_share(const char *load, const char *what, unsigned refused, unsigned counted) {
+    printf("%-20s %-24s %4u of %4u refused, %6.2f %%\n", load, what, refused, counted,
+           100.0 * (double)refused / (double)counted);
 }
 
 /* MARK: Rounds */
 
 typedef enum { early, between, late } moment;
 
-/* What is to be evicted or swept is set early enough, and what is to be purged late enough, or pinned. */
+/* Entries that will be evicted or swept are set early enough, and those that will be purged late enough, or pinned. */
 static moment moment_of(change c) {
     switch (c) {
     case set_and_evicted:
@@ -220,7 +220,7 @@ static uint64_t count_before(shale_cache *cache, uint64_t first) {
 static void begin_loads(shale_cache *cache, load *all) {
     int count = 0;
     for (change c = nothing; c < changes; c++)
-        for (int i = 0; i < (c < set_before ? untouched : changed); i++)
+        for (int i = 0; i < (c < set_before ? unchanged : changed); i++)
             all[count++].change = c;
     REQUIRE(count == loads);
     for (int i = loads - 1; i > 0; i--) {
@@ -247,7 +247,7 @@ static void check_presence(shale_cache *cache, const load *l) {
 }
 
 typedef struct {
-    unsigned refused[changes], judged[changes];
+    unsigned refused[changes], counted[changes];
 } counts;
 
 /* Of these, entries with keys from `first` on, all of which were set since. */
@@ -284,14 +284,14 @@ static void run_round(shale_cache *cache, counts *n) {
 
     for (int i = 0; i < loads; i++) {
         check_presence(cache, &all[i]);
-        n->judged[all[i].change]++;
+        n->counted[all[i].change]++;
         n->refused[all[i].change] += !is_stored(cache, &all[i]);
     }
 }
 
 static void test_rounds(int32_t eviction, unsigned mebibytes) {
     char name[32];
-    snprintf(name, sizeof name, "%s, %u MiB", eviction == SHALE_EVICTION_LRU ? "LRU" : "adaptive", mebibytes);
+    snprintf(name, sizeof name, "%s, %u MiB", eviction == SHALE_EVICTION_LRU ? "LRU" : "clock", mebibytes);
     source.state = secrets.state = mebibytes;
     shale_cache *cache = open_cache(eviction, mebibytes);
     counts n = {0};
@@ -299,13 +299,13 @@ static void test_rounds(int32_t eviction, unsigned mebibytes) {
         run_round(cache, &n);
     for (change c = nothing; c < changes; c++) {
         if (c < set_before)
-            print_share(name, change_names[c], n.refused[c], n.judged[c]);
+            print_share(name, change_names[c], n.refused[c], n.counted[c]);
         /* (limits.md has the figures.) */
-        if (c < set_before && mebibytes < judged_from)
+        if (c < set_before && mebibytes < evaluated_from)
             continue;
-        bool holds = c >= set_before ? n.refused[c] == n.judged[c] : n.refused[c] * 100 <= n.judged[c] * most_percent;
+        bool holds = c >= set_before ? n.refused[c] == n.counted[c] : n.refused[c] * 100 <= n.counted[c] * most_percent;
         check_that(holds, __FILE__, __LINE__, change_names[c], " (%s): %u of %u fenced sets are refused", name,
-                   n.refused[c], n.judged[c]);
+                   n.refused[c], n.counted[c]);
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
@@ -346,7 +346,7 @@ static void test_single(const char *name, int32_t eviction, change kind, void (*
         others(cache);
         refused += !is_stored(cache, &l);
     }
-    print_share(eviction == SHALE_EVICTION_LRU ? "LRU" : "adaptive", name, refused, single_loads);
+    print_share(eviction == SHALE_EVICTION_LRU ? "LRU" : "clock", name, refused, single_loads);
     check_that(refused <= most_refused, __FILE__, __LINE__, name, ": %u of %u fenced sets are refused", refused,
                (unsigned)single_loads);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -357,11 +357,11 @@ int main(void) {
     shim_faults.random = next_secret;
     for (unsigned mebibytes = 8; mebibytes <= 64; mebibytes *= 2) {
         test_rounds(SHALE_EVICTION_LRU, mebibytes);
-        test_rounds(SHALE_EVICTION_ADAPTIVE, mebibytes);
+        test_rounds(SHALE_EVICTION_CLOCK, mebibytes);
     }
     test_single("short lives", SHALE_EVICTION_LRU, nothing, set_short_lives);
     test_single("purges", SHALE_EVICTION_LRU, nothing, set_and_purge);
-    test_single("purges", SHALE_EVICTION_ADAPTIVE, nothing, set_and_purge);
+    test_single("purges", SHALE_EVICTION_CLOCK, nothing, set_and_purge);
     test_single("tags", SHALE_EVICTION_LRU, nothing_tagged, change_tags);
     return finish();
 }

@@ -28,7 +28,7 @@ static shale_status put(shale_cache *cache, const char *key, size_t size, const 
 static shale_status put_fenced(shale_cache *cache, const char *key, size_t size, const char *tag, uint64_t token) {
     shale_bytes tags = {tag, tag ? strlen(tag) : 0};
     shale_set_options options = {.struct_size = sizeof options,
-                                 .flags = SHALE_SET_IF_UNTOUCHED,
+                                 .flags = SHALE_SET_IF_UNCHANGED,
                                  .version = token,
                                  .tags = &tags,
                                  .tag_count = tag != NULL};
@@ -39,7 +39,7 @@ static shale_status remove_key(shale_cache *cache, const char *key) {
     return shale_remove(cache, key, strlen(key), 0);
 }
 
-/* What a miss gives. */
+/* The answer of a miss. */
 static uint64_t token_of(shale_cache *cache, const char *key) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_MISS, get_text(cache, key, SHALE_GET_TOKEN, &value));
@@ -73,7 +73,7 @@ static const char *name(unsigned n) {
     return text;
 }
 
-/* MARK: What counts, and what does not */
+/* MARK: Which changes count */
 
 typedef enum {
     nothing,
@@ -113,7 +113,7 @@ static const char *change_names[changes_count] = {"nothing",
                                                   "a set and a removal",
                                                   "a clear",
                                                   "an invalidation",
-                                                  "an invalidation that the tag table has forgotten",
+                                                  "an invalidation that left the tag table",
                                                   "a new index"};
 
 static shale_cache *make(shale_cache *cache, const char *directory, change c, bool is_there, uint32_t shards) {
@@ -177,11 +177,11 @@ static shale_cache *make(shale_cache *cache, const char *directory, change c, bo
     return cache;
 }
 
-/* `is_there`: as a stale entry, that a lease is given for. */
+/* `is_there`: as a stale entry, for which a lease is given. */
 static void test_change(change c, bool is_there, size_t size, uint32_t shards) {
     char *directory = c == closes || c == replaces_index ? path_to("fences") : NULL;
     shale_cache *cache = open_at(directory, large_capacity, shards, 0);
-    /* (So that an absent key's removal leaves no tombstone, and a rebuild finds what it finds.) */
+    /* (So that an absent key's removal leaves no tombstone, and a rebuild finds no change.) */
     CHECK_STATUS(SHALE_OK, put(cache, "first", 10, NULL));
     uint64_t token;
     if (is_there) {
@@ -208,7 +208,7 @@ static void test_change(change c, bool is_there, size_t size, uint32_t shards) {
     free(directory);
 }
 
-/* A value without tags is untouched by any invalidation. */
+/* A value without tags is unchanged by any invalidation. */
 static void test_untagged(void) {
     shale_cache *cache = open_at(NULL, large_capacity, 1, 0);
     uint64_t token = token_of(cache, "key");
@@ -224,12 +224,12 @@ static void test_untagged(void) {
     CHECK_STATUS(SHALE_E_INVALID, shale_lease(cache, "key", 3, &asks, &value, &token));
     CHECK_STATUS(SHALE_E_INVALID, get_text(cache, "key", SHALE_GET_TOKEN | 16, &value));
     shale_value_free(&value);
-    shale_set_options both = {.struct_size = sizeof both, .flags = SHALE_SET_IF_UNTOUCHED | SHALE_SET_IF_ABSENT};
+    shale_set_options both = {.struct_size = sizeof both, .flags = SHALE_SET_IF_UNCHANGED | SHALE_SET_IF_ABSENT};
     CHECK_STATUS(SHALE_E_INVALID, shale_set(cache, "key", 3, bytes, 1, &both));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* What happened before the first token is not noted: a number of that time is none. */
+/* Changes before the first token are not recorded: a number from that time is not a token. */
 static void test_first_token(void) {
     shale_cache *cache = open_at(NULL, large_capacity, 1, 0);
     shale_value value = SHALE_VALUE_INIT;
@@ -243,9 +243,9 @@ static void test_first_token(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* An index that is made anew while the cache is open knows nothing of what happened before. */
-static void test_index_made_anew(void) {
-    char *directory = path_to("made anew");
+/* An index that is rebuilt while the cache is open knows nothing of earlier changes. */
+static void test_rebuilt_index(void) {
+    char *directory = path_to("rebuilt");
     shale_cache *cache = open_at(directory, large_capacity, 1, 0);
     uint64_t token = token_of(cache, "key");
     CHECK_STATUS(SHALE_MISS, remove_key(cache, "key"));
@@ -258,7 +258,7 @@ static void test_index_made_anew(void) {
     free(directory);
 }
 
-/* MARK: Many keys, many removals: never a false agreement, hardly ever a false conflict */
+/* MARK: Many keys, many removals: never a false agreement, rarely a false conflict */
 
 enum { model_keys = 4000, tokens = 1000 };
 
@@ -308,7 +308,7 @@ static void test_many(uint64_t capacity, uint32_t shards, uint64_t max_entries, 
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A writer that is killed at any of its stores: what its call has done, or may have, is no less noted. */
+/* A writer that is killed at any of its stores: what its call has done, or may have done, is recorded all the same. */
 static void test_killed(change c) {
     bool was_killed = true;
     for (long store = 1; was_killed; store++) {
@@ -337,7 +337,7 @@ static void test_killed(change c) {
         }
         REQUIRE(child > 0);
         was_killed = wait_for(child) == killed_at_store;
-        /* Whether the call has happened is seen by its effect; once it was seen, the token is of no use. */
+        /* The call's effect shows whether it has happened; once it was seen, the token is invalid. */
         size_t size = size_of(cache, "key");
         shale_status status = put_fenced(cache, "key", 11, "tag", token);
         CHECK_EQUAL(0, stats_of(cache).rebuilds);
@@ -373,15 +373,15 @@ static long refuse_room(const char *call) {
     return disk_is_full && strcmp(call, "fallocate") == 0 ? -ENOSPC : 0;
 }
 
-/* Damages the number of the key's last record, so that it seems to be as old as can be. */
-static void forget_number(const char *directory, const char *key) {
+/* Damages the number of the key's last record, so that it seems as old as possible. */
+static void damage_number(const char *directory, const char *key) {
     mapped_file data = map_file(directory, "shale.data");
     uint64_t number = 1;
     memcpy(last_in(&data, key, strlen(key)) - 48, &number, sizeof number);
     unmap_file(&data);
 }
 
-/* A reader drops what is damaged, also where a full disk has no room for a record of that; and so does `verify`. */
+/* A reader removes damaged entries, also when a full disk has no room for a record of that; and so does `verify`. */
 static void test_damaged(bool disk_fills, bool verifies) {
     char *directory = path_to("damaged");
     shale_cache *cache = open_at(directory, 4 << 20, 1, 0);
@@ -390,11 +390,11 @@ static void test_damaged(bool disk_fills, bool verifies) {
     shim_faults.call = refuse_room;
     disk_is_full = disk_fills;
     CHECK_STATUS(SHALE_OK, put(cache, "key-to-find", 64, NULL));
-    /* The first segment has no room for another record but this one. */
+    /* The first segment has room for no other record than this one. */
     for (int i = 0; i < 13 && disk_fills; i++)
         CHECK_STATUS(SHALE_OK, put(cache, "filler", i < 12 ? 9000 : 13000, NULL));
     CHECK_EQUAL(64, size_of(cache, "key-to-find"));
-    forget_number(directory, "key-to-find");
+    damage_number(directory, "key-to-find");
     if (verifies)
         CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
     CHECK_EQUAL(SIZE_MAX, size_of(cache, "key-to-find"));
@@ -416,10 +416,10 @@ int main(void) {
                     test_change(c, is_there, size, shards);
     RUN(test_untagged);
     RUN(test_first_token);
-    RUN(test_index_made_anew);
-    test_many(large_capacity, 1, 0, 500, 50); /* (1,000 noted with those that were removed for their tokens) */
+    RUN(test_rebuilt_index);
+    test_many(large_capacity, 1, 0, 500, 50); /* (1,000 are recorded with those that were removed for their tokens) */
     test_many(large_capacity, 4, 0, 2000, 50);
-    test_many(1 << 20, 1, 0, 20000, 5 * tokens); /* (more than are noted) */
+    test_many(1 << 20, 1, 0, 20000, 5 * tokens); /* (more than are recorded) */
     test_many(large_capacity, 1, 1000, 500, 5 * tokens);
     change killed[] = {sets, removes, removes_absent, clears, invalidates, sets_and_evicts};
     for (size_t i = 0; i < sizeof killed / sizeof *killed; i++)

@@ -1,7 +1,7 @@
-/* How long the two files look, to `ls` and to whatever copies them without holes. While a cache grows, neither is
- * longer than a quarter more than it takes and 64 MiB, up to 128 GiB of capacity. Who opens it alone cuts both where
- * their last chunk and their last place end, unless somebody reads them. A limit on the size of files, or on memory, is
- * named where it is met. */
+/* The apparent size of the two files, for `ls` and for programs that copy them without holes. While a cache grows,
+ * neither is longer than a quarter more than it takes and 64 MiB, up to 128 GiB of capacity. A sole opener cuts both
+ * at the end of their last chunk and last frame, unless a reader is attached. A limit on the size of files, or on
+ * memory, is named in the error that it causes. */
 #include "check.h"
 #include "files.h"
 #include "layout.h"
@@ -52,7 +52,7 @@ static void check_lengths(void) {
     CHECK(data.looks <= data.takes * 5 / 4 + slack);
 }
 
-/* Where format.md has the last place that is not absent end, and the last chunk. */
+/* The ends of the last frame that is not absent, and of the last chunk, by format.md. */
 static void check_ends(void) {
     uint64_t data_end = 0, index_end = 0;
     mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
@@ -94,7 +94,8 @@ static void grows(const char *name, uint64_t capacity, uint32_t shards, uint32_t
     free(directory);
 }
 
-/* The largest tables have more chunks than a home reaches buckets, so keys are found across the ends of chunks. */
+/* The largest tables have more chunks than the maximum displacement has buckets, so keys are found across the ends
+ * of chunks. */
 static void while_it_grows(void) {
     grows("1 GiB", UINT64_C(1) << 30, 0, 0, 400000);
     grows("10 GiB", UINT64_C(10) << 30, 8, 1 << 20, 300000);
@@ -158,7 +159,7 @@ static void limit(int resource, uint64_t bytes) {
     REQUIRE(setrlimit(resource, &limit) == 0);
 }
 
-/* In a child: whether a cache can be opened, and hold an entry. */
+/* In a child: whether a cache opens, and holds an entry. */
 static void try_with(uint64_t capacity, int resource, uint64_t bytes, shale_status opened, shale_status stored,
                      const char *named) {
     fflush(NULL);

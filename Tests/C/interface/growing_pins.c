@@ -1,6 +1,6 @@
-/* A table grows only if what is pinned has room beside it (space.md, "Pinned entries"), also in the call that pins:
- * what is pinned can be set again in its place afterwards, and others be set beside it, whatever the capacity. The
- * table is kept small by a disk that is full for a while, so that it grows with the last entry. */
+/* A table grows only if the pinned entries have room beside it (space.md, "Pinned entries"), also in the call that
+ * pins: pinned entries can be set again afterwards, and others be set beside them, whatever the capacity. A disk
+ * that is full for a while keeps the table small, so that it grows with the last entry. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -119,8 +119,8 @@ int main(void) {
     watch(170);
     memset(bytes, 7, sizeof bytes);
     shim_faults.call = no_space;
-    /* Somewhere within a segment's length the larger table takes a frame from the log, and somewhere within these sizes
-     * it is the last pin that does not fit beside it. Where exactly is the format's affair. */
+    /* Somewhere within a segment's length the larger table takes a frame from the log, and somewhere within these
+     * sizes the last pin does not fit beside it. The format decides where exactly. */
     for (uint64_t capacity = 1 << 20; capacity < (1 << 20) + segment; capacity += page)
         for (size_t size = 360; size <= 432; size += 8)
             pin_with_growth(capacity, size);

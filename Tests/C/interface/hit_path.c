@@ -57,7 +57,7 @@ typedef int timed_lock_function(pthread_mutex_t *, const struct timespec *);
 typedef int clock_lock_function(pthread_mutex_t *, clockid_t, const struct timespec *);
 typedef int rwlock_function(pthread_rwlock_t *);
 
-/* POSIX makes a function out of what dlsym finds; ISO C has no conversion for it. */
+/* POSIX converts dlsym's result to a function; ISO C has no conversion for it. */
 #define NEXT(type, name)                                                                                               \
     static type *next;                                                                                                 \
     if (!next)                                                                                                         \

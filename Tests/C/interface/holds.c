@@ -1,10 +1,10 @@
-/* No hold of a shard's lock looks at much, whatever the entries are: eight tags each, keys of 60,000 bytes, damage in
- * which everything looks like a record's head, values of hundreds of kilobytes that are damaged. */
+/* Each hold of a shard's lock does bounded work, whatever the entries are: eight tags each, keys of 60,000 bytes,
+ * damage in which everything looks like a record's head, damaged values of hundreds of kilobytes. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
 
-/* As Tests/lock-limits.toml: 256 KiB of records and one more, beside 16 bytes for each that is appended. */
+/* As in Tests/lock-limits.toml: 256 KiB of records and one more, beside 16 bytes for each that is appended. */
 enum { most_slots = 2048, most_unpaid = 327680, long_key = 60000, value_tags = 8 };
 
 static struct shim_counts counts;
@@ -33,7 +33,7 @@ static void check_counts(const char *where) {
     CHECK(holds > 0);
 }
 
-static shale_cache *open_anew(const char *directory, uint64_t capacity, uint64_t segment_size, int32_t policy) {
+static shale_cache *open_empty(const char *directory, uint64_t capacity, uint64_t segment_size, int32_t policy) {
     clock_ms = 1700000000000;
     return require_open(directory, (shale_options){.capacity = capacity,
                                                    .shards = 1,
@@ -65,7 +65,7 @@ static void put_tagged(shale_cache *cache, uint32_t key) {
 static void test_eight_tags(int32_t policy) {
     enum { entries = 100000 };
     char *directory = path_to("tags");
-    shale_cache *cache = open_anew(directory, 32 << 20, 0, policy);
+    shale_cache *cache = open_empty(directory, 32 << 20, 0, policy);
     for (uint32_t key = 0; key < entries; key++)
         put_tagged(cache, key);
     begin_counts();
@@ -83,7 +83,7 @@ static void test_eight_tags(int32_t policy) {
 static void test_equal_tags(int32_t policy) {
     char *directory = path_to("equal");
     for (uint32_t round = 0; round < 12; round++) {
-        shale_cache *cache = open_anew(directory, 8 << 20, 0, policy);
+        shale_cache *cache = open_empty(directory, 8 << 20, 0, policy);
         uint32_t names[value_tags], other = 1000 + round * 1000;
         shale_bytes tags[value_tags];
         for (uint32_t i = 0; i < value_tags; i++) {
@@ -121,7 +121,7 @@ static void put_long(shale_cache *cache, uint32_t number, uint32_t age_ms) {
 static void test_long_keys(int32_t policy) {
     enum { entries = 400 };
     char *directory = path_to("keys");
-    shale_cache *cache = open_anew(directory, 32 << 20, 0, policy);
+    shale_cache *cache = open_empty(directory, 32 << 20, 0, policy);
     uint64_t purged = 0;
     for (uint32_t key = 0; key < entries; key++)
         put_long(cache, key, 1000);
@@ -132,7 +132,7 @@ static void test_long_keys(int32_t policy) {
     for (uint32_t key = 0; key < entries; key++)
         put_long(cache, key, 1000);
     clock_ms += 2000;
-    for (uint32_t key = 0; key < 2 * entries; key++) /* sweeps for victims meet what has expired */
+    for (uint32_t key = 0; key < 2 * entries; key++) /* sweeps for victims meet expired entries */
         put_long(cache, 10000 + key, 1000000);
     for (uint32_t key = 0; key < 2 * entries; key++) {
         shale_status status = shale_touch(cache, long_key_of(10000 + key), long_key, 2000000);
@@ -147,7 +147,8 @@ static void test_long_keys(int32_t policy) {
     close_and_remove(cache, directory);
 }
 
-/* Spoils the head of each thirtieth record. (Its key has 16 bytes, so the words of its value begin where a record might.) */
+/* Damages the head of each thirtieth record. (Its key has 16 bytes, so the words of its value begin where a record
+ * might.) */
 static void spoil_heads(const char *directory, uint32_t count) {
     mapped_file data = map_file(directory, "shale.data");
     for (uint32_t number = 0; number < count; number += 30) {
@@ -175,7 +176,7 @@ static void put_heads(shale_cache *cache, uint32_t from, uint32_t to) {
 static void test_damage_like_heads(int32_t policy) {
     enum { entries = 600 };
     char *directory = path_to("heads");
-    shale_cache *cache = open_anew(directory, 16 << 20, 0, policy);
+    shale_cache *cache = open_empty(directory, 16 << 20, 0, policy);
     put_heads(cache, 0, entries);
     spoil_heads(directory, entries);
     begin_counts();
@@ -189,7 +190,7 @@ static void test_verify(void) {
     enum { entries = 1600, size = 60000 };
     static char value[size];
     char *directory = path_to("verify");
-    shale_cache *cache = open_anew(directory, 128 << 20, 2 << 20, SHALE_EVICTION_LRU);
+    shale_cache *cache = open_empty(directory, 128 << 20, 2 << 20, SHALE_EVICTION_LRU);
     for (uint32_t key = 0; key < entries; key++)
         CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, value, sizeof value, NULL));
     mapped_file data = map_file(directory, "shale.data");

@@ -1,5 +1,6 @@
-/* Values in parts: those that are short for their shard are there as a whole, so that they leave in the shard's order,
- * and their parts are short for their segment, so that little of it is lost and the cleaner has little to copy.
+/* Values in parts: values that are short compared to their shard are stored whole in it, so that they are evicted in
+ * the shard's order, and their parts are short compared to their segment, so that little of it is wasted and the
+ * cleaner has little to copy.
  *
  * large_values */
 #include "check.h"
@@ -30,9 +31,9 @@ static bool is_there(shale_cache *cache, uint32_t key, uint32_t flags) {
     return is_it;
 }
 
-/* The keys are spread over the shards evenly enough: a shard gets half of its share at least. So it has none that is twice
- * as old as those that fit. */
-static void test_no_shard_keeps_what_is_old(void) {
+/* The keys are spread evenly enough over the shards: a shard gets half of its share at least. So none has entries
+ * twice as old as those that fit. */
+static void test_no_shard_keeps_old_entries(void) {
     enum { capacity = 16 << 20, fitting = capacity / size, sets = 10 * fitting };
     for (uint32_t shards = 1; shards <= 4; shards *= 2) {
         shale_cache *cache = open_cache(capacity, shards, 0, SHALE_EVICTION_LRU);
@@ -48,10 +49,10 @@ static void test_no_shard_keeps_what_is_old(void) {
     }
 }
 
-/* What is asked for again and again stays beside what never is. */
-static void test_what_is_used_stays(void) {
+/* Entries that are read again and again outlive those that never are. */
+static void test_used_entries_stay(void) {
     enum { capacity = 16 << 20, popular = 32, sets = 1500 };
-    for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_ADAPTIVE; policy++) {
+    for (int32_t policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_CLOCK; policy++) {
         shale_cache *cache = open_cache(capacity, 4, 0, policy);
         for (uint32_t key = 0; key < popular; key++)
             put(cache, key);
@@ -76,7 +77,7 @@ static void test_little_is_copied(void) {
                 set = 0;
                 before = stats_of(cache).cleaned_bytes;
             }
-            /* A key is the more popular the lower it is. */
+            /* Lower keys are more popular. */
             uint32_t key = (uint32_t)random_below(&source, 1 + random_below(&source, keys));
             if (is_there(cache, key, 0))
                 continue;
@@ -95,8 +96,8 @@ static void test_little_is_copied(void) {
 
 int main(void) {
     watch(120);
-    RUN(test_no_shard_keeps_what_is_old);
-    RUN(test_what_is_used_stays);
+    RUN(test_no_shard_keeps_old_entries);
+    RUN(test_used_entries_stay);
     RUN(test_little_is_copied);
     return finish();
 }

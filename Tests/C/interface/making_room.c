@@ -1,6 +1,6 @@
-/* Who makes room for a call, and who does not: the entry that is touched stays, and keeps its place in the order of use;
- * what is pinned and has expired makes room; a value that readers use all the time does as well; a large value finds a
- * number under which its parts fit into many small shards. And what is counted of that, after kills too. */
+/* Which entries make room for a call, and which do not: the touched entry stays, and keeps its place in the order of
+ * use; expired pinned entries make room, and so does a value that readers use all the time; a large value finds a
+ * number under which its parts fit into many small shards. And the counters of that, after kills too. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -51,7 +51,7 @@ static const char *name(char kind, unsigned n) {
     return text;
 }
 
-/* Smaller and smaller ones, until nothing more can be pinned; how many there are. */
+/* Smaller and smaller ones, until nothing more can be pinned; returns how many there are. */
 static unsigned pin_all(shale_cache *cache, shale_set_options how, size_t least) {
     unsigned count = 0;
     for (size_t size = 8000; size >= least; size /= 2)
@@ -60,7 +60,7 @@ static unsigned pin_all(shale_cache *cache, shale_set_options how, size_t least)
     return count;
 }
 
-static void test_what_is_touched_stays(void) {
+static void test_touched_entries_stay(void) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
     pin_all(cache, pinned, 8);
     /* The largest that fits beside them. */
@@ -84,13 +84,14 @@ static unsigned oldest(shale_cache *cache, unsigned from) {
     return from;
 }
 
-/* In a full cache the least recently used entry is touched, which may evict the next one: it is still the next to go. */
+/* In a full cache the least recently used entry is touched, which may evict the next one: it is still the next
+ * victim. */
 static void test_a_touch_is_no_use(void) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
     unsigned count = 0, made_room = 0;
     for (int round = 0; round < 40; round++) {
         uint64_t before = stats_of(cache).evictions, evicted = 0;
-        /* (Of all sizes, so that what an eviction leaves free is less than a touch takes, now and then.) */
+        /* (Of all sizes, so that an eviction now and then frees less than a touch takes.) */
         for (; stats_of(cache).evictions == before; count++)
             CHECK_STATUS(SHALE_OK, put(cache, name('k', count), 100 + count * 37 % 300, plain));
         before = stats_of(cache).evictions;
@@ -118,7 +119,7 @@ static void test_a_pinned_entry_is_touched_again(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-static void test_pinned_and_gone(bool by_tag) {
+static void test_dead_pins(bool by_tag) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
     shale_bytes tag = {"tag", 3};
     shale_set_options how = {
@@ -145,16 +146,16 @@ static void look_at_own(const void *at UNUSED) {
     shim_faults.store = look_at_own;
 }
 
-/* The only entry beside pinned ones is set again: its bytes count as free, and it stays until then. So nobody misses it
- * before any store of a set, and none is an eviction. */
+/* The only entry beside pinned ones is set again: its bytes count as free, and it stays until then. So no read
+ * misses it before any store of a set, and none is an eviction. */
 static void test_own_is_not_evicted(void) {
     watched = open_at(NULL, capacity, 1, 0);
     shale_set_options how = {.meta_size = 30000};
     CHECK_STATUS(SHALE_OK, put(watched, "own", 16000, how));
     CHECK(pin_all(watched, pinned, 1000) > 20);
-    /* (For another like it there is no room.) */
+    /* (There is no room for another one like it.) */
     CHECK_STATUS(SHALE_OK, put(watched, "own", 16000, how));
-    /* (With the adaptive policy it may have left for what was pinned.) */
+    /* (With the CLOCK policy it may have been evicted for pinned entries.) */
     uint64_t before = stats_of(watched).evictions;
     CHECK(before == 0 || policy != SHALE_EVICTION_LRU);
     shim_faults.store = look_at_own;
@@ -166,7 +167,7 @@ static void test_own_is_not_evicted(void) {
     looks = misses = 0;
     CHECK_EQUAL(before, stats_of(watched).evictions);
     CHECK_STATUS(SHALE_OK, put(watched, "other", 16000, how));
-    /* (With the adaptive policy both may fit.) */
+    /* (With the CLOCK policy both may fit.) */
     CHECK_EQUAL(before + (policy == SHALE_EVICTION_LRU), stats_of(watched).evictions);
     CHECK_STATUS(SHALE_OK, shale_close(watched));
 }
@@ -178,7 +179,7 @@ static void *read_on(void *cache) {
     return NULL;
 }
 
-/* Two entries beside pinned ones, of which readers use one all the time: it leaves for the other all the same. */
+/* Two entries beside pinned ones, of which readers use one all the time: it is evicted for the other all the same. */
 static void test_beside_readers(void) {
     shale_cache *cache = open_at(NULL, capacity, 1, 0);
     while (put(cache, name('p', (unsigned)stats_of(cache).entries), 8000, pinned) == SHALE_OK) {
@@ -224,8 +225,8 @@ static unsigned pin_between_others(shale_cache *cache, unsigned most) {
     return i;
 }
 
-/* Also where pinned entries leave so little room that the cleaner could keep no other: a set that fails leaves the value
- * that it was to replace. */
+/* Also when pinned entries leave so little room that the cleaner could keep no other: a set that fails leaves the
+ * value that it was to replace. */
 static void test_large_beside_pins(void) {
     unsigned refused = 0, stored = 0;
     for (unsigned pins = 50; pins < 150; pins += 3)
@@ -289,7 +290,7 @@ static void count_replays(enum shim_event event, const void *at UNUSED) {
     replays += event == SHIM_REPLAYED;
 }
 
-/* Entries that come back over the limit with a new index leave uncounted; what had been invalidated is no such. */
+/* Entries over the limit that come back with a new index are evicted uncounted; invalidated ones do not come back. */
 static void test_counts_after_a_rebuild(void) {
     char *directory = path_to("rebuilt");
     pid_t child = fork();
@@ -331,7 +332,7 @@ static void test_counts_after_a_rebuild(void) {
     free(directory);
 }
 
-/* Where nothing was ever stored, and where only one of the shards has a log. */
+/* In a cache where nothing was ever stored, and in one with a log in only one of the shards. */
 static void test_nothing_to_evict(void) {
     shale_cache *cache = open_at(NULL, 8 << 20, 4, 0);
     for (uint64_t entries = 0; entries < 2; entries++) {
@@ -350,14 +351,14 @@ int main(void) {
     prefer_memory();
     for (uint64_t round = 0; round < 2; round++) {
         policy = policy_of(round);
-        /* With the adaptive policy what can be pinned leaves room, and the order is another. */
+        /* With the CLOCK policy pins leave room, and the order is another. */
         if (policy == SHALE_EVICTION_LRU) {
-            RUN(test_what_is_touched_stays);
+            RUN(test_touched_entries_stay);
             RUN(test_a_touch_is_no_use);
         }
         RUN(test_a_pinned_entry_is_touched_again);
-        test_pinned_and_gone(false);
-        test_pinned_and_gone(true);
+        test_dead_pins(false);
+        test_dead_pins(true);
         RUN(test_own_is_not_evicted);
         RUN(test_beside_readers);
         RUN(test_many_small_shards);

@@ -1,5 +1,5 @@
-/* A tag costs the same whether it is the first or the ten-thousandth: no call that changes one, nor a set beside it, looks
- * at many slots, although generations of tags end on the way. */
+/* A tag costs the same whether it is the first or the ten-thousandth: no call that changes one, nor a set beside it,
+ * looks at many slots, although generations of tags end meanwhile. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -23,7 +23,7 @@ static void put(shale_cache *cache, uint32_t key) {
     CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "x", 1, &options));
 }
 
-/* What no writer leaves in the words of the generations costs the index, and no process. */
+/* Values that no writer leaves in the words of the generations cost the index, and no process. */
 static void test_damaged(void) {
     char *directory = path_to("damaged");
     shale_options options = {.capacity = 4 << 20, .shards = 1};
@@ -64,7 +64,7 @@ int main(void) {
     printf("at most %" PRIu64 " slots for a tag, %" PRIu64 " for a set beside it\n", invalidations, sets);
     CHECK(invalidations > 0 && invalidations <= most_slots);
     CHECK(sets > 0 && sets <= most_slots);
-    /* What the tags ended is gone for good, also where it was displaced in the table. */
+    /* Entries that tags ended stay dead, also those displaced in the table. */
     shale_value value = SHALE_VALUE_INIT;
     for (uint32_t key = 0; key < entries; key += 100)
         CHECK_STATUS(SHALE_MISS, shale_get(cache, &key, sizeof key, 0, &value));

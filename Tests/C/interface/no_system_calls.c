@@ -1,5 +1,5 @@
-/* A million mixed operations in a cache that evicts and cleans all the time,
- * between two marks in the list of system calls that no_system_calls.sh makes of it. */
+/* A million mixed operations in a cache that evicts and cleans all the time, between two marks in the trace of
+ * system calls that no_system_calls.sh records. */
 #include "check.h"
 
 enum { key_count = 100000, warm_up = 300000, operations = 1000000, largest = 400 };

@@ -1,4 +1,4 @@
-/* Opening and closing: options, what is kept, what is refused. */
+/* Opening and closing: options, persistence, refusals. */
 #include "afterwards.h"
 #include "changes.h"
 #include "files.h"
@@ -137,7 +137,7 @@ static void test_two_handles(void) {
     free(directory);
 }
 
-/* A lock of the process, rather than of the handle, would go with the first handle that is closed. */
+/* A lock of the process, rather than of the handle, would be released with the first handle that is closed. */
 static void test_handles_are_closed_in_any_order(void) {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     shale_options other = four_mib;
@@ -150,7 +150,7 @@ static void test_handles_are_closed_in_any_order(void) {
             REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &caches[i]));
         for (int i = 0; i < 3; i++) {
             char key[2] = {(char)('a' + i), 0};
-            CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &other)); /* somebody is still attached */
+            CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &other)); /* another handle is still attached */
             CHECK_STATUS(SHALE_OK, set_text(caches[orders[order][i]], key, "value", NULL));
             for (int j = i; j < 3; j++)
                 CHECK_STATUS(SHALE_OK, get_text(caches[orders[order][j]], key, 0, &value));
@@ -168,7 +168,7 @@ static void test_handles_are_closed_in_any_order(void) {
     }
 }
 
-/* Compression and default ages belong to the handle, the rest to the cache. */
+/* Compression and default ages belong to the handle, the other options to the cache. */
 static void test_handles_with_other_options(void) {
     char *directory = path_to("others-options"), text[3000];
     memset(text, 't', sizeof text - 1);
@@ -276,7 +276,7 @@ static void write_file(const char *path, const char *text) {
     fclose(file);
 }
 
-static void test_what_is_not_a_cache(void) {
+static void test_not_a_cache(void) {
     char *directory = path_to("others"), *file = path_to("others/letter.txt");
     CHECK(mkdir(directory, 0700) == 0);
     write_file(file, "not a cache");
@@ -291,7 +291,7 @@ static void test_what_is_not_a_cache(void) {
     write_file(data, "a text that bears the name of the data file, and is none");
     CHECK_STATUS(SHALE_E_FORMAT, open_status(strange, &four_mib));
 
-    /* Links could lead anywhere. */
+    /* A link could lead anywhere. */
     char *linked = path_to("linked"), *link = path_to("linked/shale.data");
     CHECK(mkdir(linked, 0700) == 0);
     CHECK(symlink(data, link) == 0);
@@ -314,7 +314,7 @@ static uint64_t hash_of_files(const char *directory) {
     return hash;
 }
 
-/* Raises or lowers the version in one copy of the superblock or both, and makes their checks fit. */
+/* Raises or lowers the version in one copy of the superblock or both, and updates their checks. */
 static void change_format(const char *directory, int step, bool only_in_force) {
     mapped_file data = map_file(directory, "shale.data");
     for (size_t copy = 0; copy <= super_copy; copy += super_copy) {
@@ -403,7 +403,7 @@ static void test_options_out_of_range(void) {
     CHECK_STATUS(SHALE_OK, open_status(NULL, &options));
 }
 
-static void test_what_belongs_to_the_cache(void) {
+static void test_properties_of_the_cache(void) {
     char *directory = path_to("belongs");
     shale_options options = {.struct_size = sizeof options,
                              .capacity = 16 << 20,
@@ -467,7 +467,7 @@ static void test_capacity_is_kept_and_changed(void) {
     kill(holder, SIGKILL);
     wait_for(holder);
 
-    /* Alone: a shrink evicts and gives space back, the newest stay. */
+    /* Alone: a shrink evicts and frees disk space, the newest stay. */
     options.capacity = 4 << 20;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     CHECK(disk_usage(directory) <= 4 << 20);
@@ -566,7 +566,7 @@ static void *fail_in_thread(void *unused) {
     return NULL;
 }
 
-static void test_errors_are_the_threads_own(void) {
+static void test_errors_are_per_thread(void) {
     CHECK(open_status("/dev/null/cache", &four_mib) < 0);
     CHECK(strstr(shale_last_error(), "/dev/null") != NULL);
     CHECK_EQUAL(ENOTDIR, shale_last_errno());
@@ -580,7 +580,7 @@ static void test_errors_are_the_threads_own(void) {
     CHECK(shale_last_error()[0] != 0);
 }
 
-static void test_a_long_path_is_no_reason_to_fall_over(void) {
+static void test_long_paths(void) {
     char *path = malloc(20000);
     memset(path, 'p', 20000);
     path[0] = '/';
@@ -641,7 +641,7 @@ static void test_file_size_limit(void) {
     free(directory);
 }
 
-/* A program that has closed 0, 1 and 2 gets no cache file in their place. */
+/* A program that has closed 0, 1 and 2 gets no cache file as one of them. */
 static void test_descriptors_stay_clear_of_the_standard_ones(void) {
     char *directory = path_to("daemon");
     pid_t child = fork();
@@ -661,7 +661,7 @@ static void test_descriptors_stay_clear_of_the_standard_ones(void) {
     free(directory);
 }
 
-/* Whether the table has a slot for each entry is chance, by the cache's secret: it must always have one. */
+/* The cache's secret decides whether a row of the table is full: it must always have a slot for each entry. */
 static void test_rebuild_loses_nothing(void) {
     enum { caches = 40, entries = 6000 };
     char *directory = path_to("rebuilt");
@@ -690,16 +690,16 @@ int main(void) {
     RUN(test_handles_with_other_options);
     RUN(test_read_only);
     RUN(test_must_exist);
-    RUN(test_what_is_not_a_cache);
+    RUN(test_not_a_cache);
     RUN(test_another_format);
     RUN(test_an_index_of_another_version);
     RUN(test_options_out_of_range);
-    RUN(test_what_belongs_to_the_cache);
+    RUN(test_properties_of_the_cache);
     RUN(test_capacity_is_kept_and_changed);
     RUN(test_a_lower_entry_limit_is_applied);
     RUN(test_files_are_private);
-    RUN(test_errors_are_the_threads_own);
-    RUN(test_a_long_path_is_no_reason_to_fall_over);
+    RUN(test_errors_are_per_thread);
+    RUN(test_long_paths);
     RUN(test_descriptors_are_given_back);
     RUN(test_file_size_limit);
     RUN(test_descriptors_stay_clear_of_the_standard_ones);

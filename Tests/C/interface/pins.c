@@ -1,5 +1,5 @@
-/* Pinned entries stay, and whatever is pinned, the cache goes on: nothing that was accepted is lost, what is refused
- * changes nothing, and what needs no room of its own always succeeds. */
+/* Pinned entries stay, and the cache works whatever is pinned: no accepted entry is lost, a refusal changes nothing,
+ * and calls that need no room of their own always succeed. */
 #include "afterwards.h"
 #include "files.h"
 #include "pattern.h"
@@ -12,7 +12,7 @@ typedef struct {
     size_t pinned_size, other_size; /* values, at most */
     size_t meta_size;               /* of a pinned entry, at most */
     size_t other_meta;              /* of another entry, at most */
-    unsigned every;                 /* one set in so many pins */
+    unsigned every;                 /* one set for this many pins */
 } history;
 
 static const history *now;
@@ -20,7 +20,7 @@ static shale_cache *cache;
 static random_source source;
 static unsigned char bytes[2 << 20];
 
-/* What is pinned: a key's number and the sizes of its value and meta. */
+/* A pinned entry: a key's number and the sizes of its value and meta. */
 static struct {
     uint32_t size, meta;
 } pins[most_pins];
@@ -80,7 +80,7 @@ static void check_pins(const char *when) {
     shale_value_free(&value);
 }
 
-/* Until pins are refused several times: then a few must have been accepted, and nothing else have happened. */
+/* Pins until several pins are refused: then a few must have been accepted, and nothing else have happened. */
 static void fill(void) {
     unsigned refused = 0;
     for (uint32_t i = 0; refused < 20 && i < 40000 && pin_count < most_pins; i++) {
@@ -107,7 +107,7 @@ static void fill(void) {
     CHECK(refused == 20);
 }
 
-/* What takes no room that stays, whatever is pinned. */
+/* Calls that take no lasting room, whatever is pinned. */
 static void check_goes_on(const char *when) {
     unsigned before = check_failures;
     char key[60000];
@@ -116,7 +116,7 @@ static void check_goes_on(const char *when) {
         char tag[32];
         snprintf(tag, sizeof tag, "tag %u", i);
         CHECK_STATUS(SHALE_OK, shale_invalidate(cache, tag, strlen(tag)));
-        /* Of a key that may be in the log yet: a tombstone. */
+        /* Of a key that may still be in the log: a tombstone. */
         snprintf(key, sizeof key, "other %u", (unsigned)random_below(&source, 50000));
         CHECK(shale_remove(cache, key, strlen(key), 0) >= 0);
         memset(key, 'k', 32);
@@ -151,7 +151,7 @@ static void open_again(const char *directory) {
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
 }
 
-/* Every other pinned entry becomes one like any other, the rest is removed: each of these calls succeeds. */
+/* Every other pinned entry becomes an ordinary one, the others are removed: each of these calls succeeds. */
 static void check_unpins(void) {
     for (uint32_t i = 0; i < pin_count; i++) {
         char key[32];
@@ -191,7 +191,7 @@ static void run_history(const history *which) {
     remove_index(directory);
     cache = NULL;
     open_again(directory);
-    check_goes_on("index made anew");
+    check_goes_on("index rebuilt");
     fill();
     check_goes_on("filled again");
     check_unpins();
@@ -216,7 +216,7 @@ static void test_pins_never_jam_a_shard(void) {
         run_history(&histories[i]);
 }
 
-/* Their parts are pinned as well: nothing that is written later takes one. */
+/* Their parts are pinned as well: later writes take none of them. */
 static void test_pinned_large_values_stay(void) {
     static const history full = {.capacity = 8 << 20, .shards = 1, .segment_size = 128 << 10, .other_meta = 64000};
     now = &full;
@@ -232,7 +232,7 @@ static void test_pinned_large_values_stay(void) {
     for (int round = 0; round < 2; round++) {
         for (uint32_t i = 0; i < 6000; i++)
             CHECK_STATUS(SHALE_OK, set_other(i, (uint32_t)random_below(&source, 15000)));
-        check_pins(round ? "after the index was made anew" : "beside many others");
+        check_pins(round ? "after the index was rebuilt" : "beside many others");
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         cache = NULL;
         remove_index(directory);
@@ -256,7 +256,7 @@ static shale_status set_large(const char *key, size_t size, uint32_t flags, uint
     return shale_set(cache, key, strlen(key), bytes, size, &options);
 }
 
-/* A large value whose condition does not hold costs nobody anything, and one whose condition holds replaces its entry. */
+/* A large value whose condition does not hold evicts nothing, and one whose condition holds replaces its entry. */
 static void test_a_condition_comes_first(void) {
     static const history small = {.capacity = 4 << 20, .segment_size = 128 << 10};
     now = &small;
@@ -274,7 +274,7 @@ static void test_a_condition_comes_first(void) {
     shale_stats after = stats_of(cache);
     CHECK_EQUAL(before.evictions, after.evictions);
     CHECK_EQUAL(before.entries, after.entries);
-    /* The entry itself is the oldest of all, and the parts of what replaces it need room. */
+    /* The entry itself is the oldest of all, and the parts of its replacement need room. */
     for (int i = 0; i < 4; i++) {
         for (uint32_t n = 0; n < 300; n++)
             CHECK_STATUS(SHALE_OK, set_other(n, 100));
@@ -287,8 +287,8 @@ static void test_a_condition_comes_first(void) {
     free(directory);
 }
 
-/* With a new index, whose table is larger than the one beside which they were admitted, and with a smaller capacity, those
- * that are pinned can be set again, and a byte more. */
+/* With a new index, whose table is larger than the one beside which they were admitted, and with a smaller capacity,
+ * the pinned entries can be set again, and a byte more. */
 static shale_status put_number(uint32_t number, size_t size, uint32_t flags) {
     shale_set_options options = {.struct_size = sizeof options, .flags = flags | SHALE_SET_UNCOMPRESSED};
     return shale_set(cache, &number, sizeof number, bytes, size, &options);
@@ -366,8 +366,9 @@ static void test_smaller_and_smaller(void) {
     }
 }
 
-/* Large values are in one of eight shards: where that has no room for both beside its pins, the new value is in all. So more
- * than a third of the capacity can be pinned, although each third pin replaces a value that is not. */
+/* Large values are in one of eight shards: a shard without room for both values beside its pins spreads the new one
+ * over all. So more than a third of the capacity can be pinned, although each third pin replaces a value that is not
+ * pinned. */
 static void test_pins_that_replace(void) {
     static char noise[190 << 10];
     random_source source = {3};
@@ -393,12 +394,14 @@ static void test_pins_that_replace(void) {
         all += (pinned - 1) * sizeof noise;
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    /* (Chance says which shard a key is in: of 120 rounds the worst had 34 % pinned, and all in the mean 44 %.) */
+    /* (The secret decides which shard a key is in: of 120 rounds the worst had 34 % pinned, and all in the mean 44
+     * %.) */
     check_that(all / rounds > 9 << 20, __FILE__, __LINE__, "refused too early", ": %zu bytes pinned in the mean",
                all / rounds);
 }
 
-/* One small pin makes no set dearer: what is copied for each byte is as much as without it, and a half at most. */
+/* One small pin makes no set dearer: the bytes copied for each stored byte are as many as without it, and a half at
+ * most. */
 static double copied_for_each_byte(bool is_pinned, int32_t policy) {
     enum { sets = 50000, size = 100 };
     cache = require_open(NULL, (shale_options){.capacity = 1 << 20, .shards = 1, .eviction = policy});

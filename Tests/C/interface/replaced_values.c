@@ -1,6 +1,6 @@
-/* The value that a set replaces is the last to make room for it: a set that fails leaves its key as it was, and nobody
- * hears of a conflict who had no rival. Large values are stored while others use the cache, so that the old one and the
- * new one need room at once. */
+/* The value that a set replaces is the last to be evicted for it: a set that fails leaves its key as it was, and no
+ * caller gets a conflict without a rival. Large values are stored while others use the cache, so that the old one
+ * and the new one need room at once. */
 #include "check.h"
 #include "pattern.h"
 
@@ -26,7 +26,7 @@ static shale_status put(shale_cache *cache, uint64_t key, uint64_t number, size_
     return put_bytes(cache, key, size, flags, version);
 }
 
-/* 0: it is not there. */
+/* 0: absent. */
 static uint64_t version_of(shale_cache *cache, uint64_t key, uint32_t flags) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = shale_get(cache, &key, sizeof key, flags | SHALE_GET_PEEK, &value);
@@ -58,7 +58,7 @@ static void test_both_do_not_fit(void) {
     holds(cache, 1, 1, size);
     CHECK_STATUS(SHALE_E_FULL, put(cache, 1, 2, size, SHALE_SET_IF_PRESENT, NULL));
     holds(cache, 1, 1, size);
-    /* Without a condition the old one goes. */
+    /* Without a condition the old value is evicted. */
     CHECK_STATUS(SHALE_OK, put(cache, 1, 3, size, 0, NULL));
     holds(cache, 1, 3, size);
     CHECK_STATUS(SHALE_CONFLICT, put(cache, 1, 4, size, SHALE_SET_IF_VERSION, &first));
@@ -79,7 +79,7 @@ static void test_the_oldest_is_set_again(void) {
                 uint64_t filler = 100, version = 0;
                 for (int round = 0; round < 4; round++) {
                     CHECK_STATUS(SHALE_OK, put(cache, 1, 1, sizes[from], 0, NULL));
-                    /* Until another would push it out: then it would be gone, which is tried on a peek. */
+                    /* Until another one would evict it: then it would be absent, which a peek shows. */
                     shale_stats stats = {.struct_size = sizeof stats};
                     uint64_t before, key = 1;
                     do {
@@ -124,10 +124,11 @@ static void test_beside_pins(size_t large) {
     CHECK(refused > 0 && stored > 5);
 }
 
-/* Values of nearly a quarter of the cache lie in long rows that the cleaner can gain nothing from. What a set replaces on a
- * condition stays all the same until the set has been stored, beside a few pins too: in one shard both always fit, except
- * where what is pinned takes more than a small part of it. In several, a set may fail; that it has lost its key by then is
- * rare: `lost` counts it. And who knows of a value can read it, whoever had to take parts of it. */
+/* Values of nearly a quarter of the cache lie in long rows that the cleaner can gain nothing from. A value that a
+ * set replaces on a condition stays all the same until the set has been stored, also beside a few pins: in one shard
+ * both always fit, unless pinned entries take more than a small part of it. In several, a set may fail; it rarely
+ * loses its key by then: `lost` counts that. And a caller that finds a value can read it, although others needed
+ * room for its parts. */
 static void test_long_rows(uint64_t seed, uint32_t shards, unsigned *lost) {
     random_source source = {seed};
     uint64_t capacity = 3000000 + random_below(&source, 6000000), version = 0, size = capacity / 4 - 200;
@@ -181,7 +182,7 @@ static void test_manifest_too_long(void) {
         }
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
-    /* Nor does it make others leave. */
+    /* Nor does it evict others. */
     shale_cache *cache = open_it(1 << 20, 1);
     for (uint64_t i = 1; stats_of(cache).evictions == 0; i++)
         CHECK_STATUS(SHALE_OK, put(cache, i, 1, 5000, 0, NULL));
@@ -195,16 +196,16 @@ static void test_manifest_too_long(void) {
 
 int main(void) {
     watch(240);
-    RUN(test_both_do_not_fit); /* (With the adaptive policy both do fit.) */
+    RUN(test_both_do_not_fit); /* (With the CLOCK policy both do fit.) */
     RUN(test_the_oldest_is_set_again);
     test_beside_pins(250000);
     test_beside_pins(100000);
     /* (Some seeds that showed a fault, and some that did not.) */
     static const uint64_t seeds[] = {9, 42, 120, 160, 200, 243, 280, 320, 361, 0, 1, 2, 3, 4, 5};
     for (size_t i = 0; i < sizeof seeds / sizeof *seeds; i++)
-        for (policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_ADAPTIVE; policy++)
+        for (policy = SHALE_EVICTION_LRU; policy <= SHALE_EVICTION_CLOCK; policy++)
             test_long_rows(seeds[i], 1, NULL);
-    policy = SHALE_EVICTION_ADAPTIVE;
+    policy = SHALE_EVICTION_CLOCK;
     RUN(test_long_rows_in_shards);
     RUN(test_manifest_too_long);
     return finish();

@@ -1,8 +1,8 @@
-/* A power cut brings pinned entries back whose removal was not on the disk yet, beside those that were pinned since:
- * together more than may be pinned. Such caches are made here: what is pinned is removed, others are pinned in its
- * place, then the tombstones are erased from the data file, and the index is made anew.
+/* A power cut brings back pinned entries whose removal was not on the disk yet, beside those that were pinned since:
+ * together more than may be pinned. The test makes such caches: it removes pinned entries, pins others in their
+ * place, erases the tombstones from the data file, and lets the index be rebuilt.
  *
- * space.md, "Pinned entries", says what is promised of them. And nothing that is pinned is gone meanwhile.
+ * space.md, "Pinned entries", has the promises. No pinned entry is lost meanwhile.
  *
  * returned_pins [seed] */
 #include "afterwards.h"
@@ -15,7 +15,7 @@ static const uint64_t room = segment - segment_header_bytes - record_header_byte
 
 typedef struct {
     uint64_t capacity;
-    size_t value, meta; /* of what is pinned, at most */
+    size_t value, meta; /* of pinned entries, at most */
     bool in_pairs; /* two fill a segment, and two others seldom fit one: moving them loses most */
 } history;
 
@@ -26,7 +26,7 @@ static random_source source;
 static uint64_t seed;
 static unsigned char bytes[400000];
 
-/* What is pinned, by the number of its key; size 0: nothing. */
+/* The pinned entries, by the number of the key; size 0: none. */
 static struct {
     uint32_t size, meta;
 } pins[most_keys];
@@ -79,9 +79,9 @@ static void close_cache(void) {
     cache = NULL;
 }
 
-/* ---- what the power cut has left -------------------------------------------------------------------------------- */
+/* ---- what the power cut leaves -------------------------------------------------------------------------------- */
 
-/* As if the pages with the tombstones had never been written. Returns how many there were. */
+/* Erases the tombstones, as if their pages had never been written. Returns how many there were. */
 static unsigned erase_tombstones(void) {
     mapped_file file = map_file(directory, "shale.data");
     unsigned char *data = file.bytes;
@@ -108,7 +108,7 @@ static unsigned erase_tombstones(void) {
     return erased;
 }
 
-/* ---- what is looked at all the time ------------------------------------------------------------------------------ */
+/* ---- checks after every step ------------------------------------------------------------------------------ */
 
 static void check_space(const char *when) {
     uint64_t used = disk_usage(directory), over = used > now->capacity ? used - now->capacity : 0;
@@ -153,7 +153,7 @@ static void find_loss(void) {
     loss_bytes = (pinned * (room - least) + room * least - 1) / (room * least) * segment;
 }
 
-/* Laps of the log with what always finds room; removals of keys that are not there are as long as half a segment. */
+/* Laps of the log with calls that always find room; removals of absent keys are as long as half a segment. */
 static void check_goes_on(const char *when) {
     static char key[largest_key];
     unsigned before = check_failures;
@@ -170,14 +170,14 @@ static void check_goes_on(const char *when) {
     check_pins(when);
 }
 
-/* Whoever is killed there leaves it so that the next one goes on. */
+/* A process killed there leaves it so that the next one can continue. */
 static void check_kills(void) {
     for (int i = 0; i < 10; i++) {
         pid_t child = fork();
         if (child == 0) {
             watch(60);
             for (uint64_t n = 0;; n++)
-                if (remove_key("nobody has set it", (uint32_t)n) < 0 || shale_invalidate(cache, &n, 1 + n % 8) < 0)
+                if (remove_key("it was never set", (uint32_t)n) < 0 || shale_invalidate(cache, &n, 1 + n % 8) < 0)
                     _exit(1);
         }
         sleep_us(200 + (int64_t)random_below(&source, 5000));
@@ -188,7 +188,7 @@ static void check_kills(void) {
     check_goes_on("after kills");
 }
 
-/* What is refused changes nothing. */
+/* A refusal changes nothing. */
 static void check_refuses(void) {
     uint64_t before = stats_of(cache).entries;
     CHECK_STATUS(SHALE_E_FULL, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
@@ -201,7 +201,8 @@ static void check_refuses(void) {
     check_pins("refused");
 }
 
-/* ---- more is pinned than may be ------------------------------------------------------------------------------------ */
+/* ---- more pinned entries than allowed
+ * ------------------------------------------------------------------------------------ */
 
 static void choose_sizes(uint32_t number, size_t *size, size_t *meta) {
     static size_t length;
@@ -252,13 +253,13 @@ static unsigned make_jam(void) {
 
     /* The first of them have left the log. */
     shale_value value = SHALE_VALUE_INIT;
-    uint32_t gone = 0;
-    while (gone < removed && get("pinned", gone, &value) == SHALE_MISS)
-        pins[gone++].size = 0;
+    uint32_t missing = 0;
+    while (missing < removed && get("pinned", missing, &value) == SHALE_MISS)
+        pins[missing++].size = 0;
     shale_value_free(&value);
-    CHECK(gone < removed / 4);
+    CHECK(missing < removed / 4);
     find_loss();
-    return end - gone;
+    return end - missing;
 }
 
 static void run_history(const history *which) {
@@ -280,10 +281,10 @@ static void run_history(const history *which) {
     close_cache();
     remove_index(directory);
     REQUIRE_STATUS(SHALE_OK, open_cache(0));
-    check_goes_on("index made anew again");
+    check_goes_on("index rebuilt again");
 
-    /* A third is invalidated, the others are removed or become entries like any other. None of these calls is refused,
-     * and those that are still pinned stay. */
+    /* A third is invalidated, the others are removed or become ordinary entries. None of these calls is refused, and
+     * those that are still pinned stay. */
     CHECK_STATUS(SHALE_OK, shale_invalidate(cache, "a third", 7));
     for (uint32_t i = 0; i < most_keys; i += 3)
         pins[i].size = 0;
@@ -297,7 +298,7 @@ static void run_history(const history *which) {
         if (i % 64 == 0)
             check_pins("while entries are unpinned");
     }
-    /* It is a cache like any other then. */
+    /* The cache then works like any other. */
     for (uint32_t i = 0; i < 3000; i++)
         CHECK_STATUS(SHALE_OK, set("other", i, 1000, 0, 0));
     CHECK_STATUS(SHALE_OK, set("new", 0, now->value, now->meta, SHALE_SET_PINNED));
@@ -326,8 +327,8 @@ static void test_more_pins_than_may_be(void) {
         run_history(&histories[i]);
 }
 
-/* Where many small ones fill the table, it is chance, by the cache's secret, whether there is a slot for each: one
- * rebuild in some sixty had none. */
+/* Where many small ones fill the table, the cache's secret decides whether there is a slot for each: one rebuild in
+ * some sixty had none. */
 static void test_small_pins_fill_the_table(void) {
     static const history small = {.capacity = 2 << 20, .value = 1000};
     now = &small;

@@ -1,5 +1,5 @@
-/* SHALE_EVICTION_ADAPTIVE: what was used since it was written, or last kept, stays; what was not leaves, the oldest
- * first. */
+/* SHALE_EVICTION_CLOCK: entries that were used since they were written, or last kept, stay; the others are evicted,
+ * the oldest first. */
 #include "check.h"
 #include "files.h"
 #include "pattern.h"
@@ -17,7 +17,7 @@ static int64_t read_clock(void *context) {
 static shale_cache *open_with(const char *directory, uint64_t max_entries) {
     return require_open(directory, (shale_options){.capacity = capacity,
                                                    .max_entries = max_entries,
-                                                   .eviction = SHALE_EVICTION_ADAPTIVE,
+                                                   .eviction = SHALE_EVICTION_CLOCK,
                                                    .compression = SHALE_COMPRESSION_NONE,
                                                    .flags = SHALE_OPEN_NO_SYNC,
                                                    .now_ms = read_clock,
@@ -31,7 +31,7 @@ static void put(shale_cache *cache, const char *key) {
     put_value(cache, key, size, NULL);
 }
 
-/* Looks, and counts as no use. */
+/* Reads without a use. */
 static bool is_there(shale_cache *cache, const char *key) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = shale_get(cache, key, strlen(key), SHALE_GET_PEEK, &value);
@@ -47,14 +47,14 @@ static void use(shale_cache *cache, const char *key, int times) {
     shale_value_free(&value);
 }
 
-/* One that nobody ever uses. */
+/* An entry that is never used. */
 static void fill(shale_cache *cache) {
     char key[32];
     snprintf(key, sizeof key, "filler %" PRIu64, next_filler++);
     put(cache, key);
 }
 
-/* Until all that was written before has come to the tail once. */
+/* Until all earlier records have come to the tail once. */
 static void lap(shale_cache *cache) {
     put(cache, "marker");
     for (int i = 0; is_there(cache, "marker"); i++) {
@@ -82,7 +82,7 @@ static void keeps_what_is_used(uint64_t max_entries) {
         }
     }
     shale_stats stats = stats_of(cache);
-    CHECK_EQUAL(SHALE_EVICTION_ADAPTIVE, stats.eviction);
+    CHECK_EQUAL(SHALE_EVICTION_CLOCK, stats.eviction);
     CHECK(max_entries == 0 || stats.entries <= max_entries);
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
@@ -93,12 +93,12 @@ static void below_a_limit_of_entries(void) {
     keeps_what_is_used(1000);
 }
 
-/* The first entries that leave are those that nobody has used, too. */
+/* The first evicted entries are unused ones, too. */
 static void when_it_is_full_for_the_first_time(void) {
     enum { used = 100 };
     for (int64_t mebibytes = 1; mebibytes <= 16; mebibytes *= 2) {
         shale_cache *cache = require_open(NULL, (shale_options){.capacity = (uint64_t)mebibytes << 20,
-                                                                .eviction = SHALE_EVICTION_ADAPTIVE,
+                                                                .eviction = SHALE_EVICTION_CLOCK,
                                                                 .compression = SHALE_COMPRESSION_NONE});
         char key[32];
         for (int i = 0; i < used; i++) {
@@ -116,7 +116,7 @@ static void when_it_is_full_for_the_first_time(void) {
     }
 }
 
-/* A limit of entries leaves nothing dead behind it: the log stays as small as what is live. */
+/* A limit of entries leaves nothing dead behind it: the log stays as small as its live entries. */
 static void a_limit_of_entries_keeps_the_log_small(void) {
     shale_cache *cache = open_with(NULL, 1000);
     for (int i = 0; i < 20000; i++)
@@ -128,7 +128,7 @@ static void a_limit_of_entries_keeps_the_log_small(void) {
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A set of a key that is there is a use of it. */
+/* A set of a present key is a use of it. */
 static void a_set_is_a_use(void) {
     shale_cache *cache = open_with(NULL, 0);
     for (int i = 0; i < 2 * capacity / size; i++)
@@ -144,8 +144,8 @@ static void a_set_is_a_use(void) {
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Values that are replaced leave holes in the log. While a tenth of it is dead, cleaning is enough. */
-static void replacing_evicts_nobody(void) {
+/* Replaced values leave holes in the log. While a tenth of it is dead, cleaning is enough. */
+static void replacing_evicts_nothing(void) {
     shale_cache *cache = open_with(NULL, 0);
     enum { keys = capacity / 10 * 8 / (size + 80) };
     random_source source = {1};
@@ -176,7 +176,7 @@ static void pins_and_ages(void) {
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* The parts of a large value stay and leave with it. */
+/* The parts of a large value stay and are evicted with it. */
 static void large_values(void) {
     shale_cache *cache = open_with(NULL, 0);
     for (int i = 0; i < 2 * capacity / size; i++)
@@ -198,7 +198,7 @@ static void large_values(void) {
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* More than the directory ever holds is not on the disk, and nearly all of it is live. */
+/* The disk has more entries than the directory ever holds, and nearly all are live. */
 static void fills_the_capacity(void) {
     shale_cache *cache = open_with(NULL, 0);
     for (int i = 0; i < 8 * capacity / size; i++)
@@ -216,15 +216,15 @@ static void belongs_to_the_cache(void) {
     options.eviction = 2;
     CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &options, &cache));
     CHECK(strstr(shale_last_error(), "SHALE_EVICTION"));
-    options.eviction = SHALE_EVICTION_ADAPTIVE;
+    options.eviction = SHALE_EVICTION_CLOCK;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     put(cache, "key");
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
-    for (int i = 0; i < 3; i++) { /* as nobody says; with another capacity; as it was made */
-        options.eviction = i == 2 ? SHALE_EVICTION_ADAPTIVE : SHALE_EVICTION_LRU;
+    for (int i = 0; i < 3; i++) { /* by default; with another capacity; as it was made */
+        options.eviction = i == 2 ? SHALE_EVICTION_CLOCK : SHALE_EVICTION_LRU;
         options.capacity = i == 1 ? 8 << 20 : 0;
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
-        CHECK_EQUAL(SHALE_EVICTION_ADAPTIVE, stats_of(cache).eviction);
+        CHECK_EQUAL(SHALE_EVICTION_CLOCK, stats_of(cache).eviction);
         CHECK(is_there(cache, "key"));
         REQUIRE_STATUS(SHALE_OK, shale_close(cache));
     }
@@ -235,7 +235,7 @@ static void belongs_to_the_cache(void) {
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
     CHECK_EQUAL(SHALE_EVICTION_LRU, stats_of(cache).eviction);
     REQUIRE_STATUS(SHALE_OK, shale_close(cache));
-    options.eviction = SHALE_EVICTION_ADAPTIVE;
+    options.eviction = SHALE_EVICTION_CLOCK;
     CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &options, &cache));
     CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "LRU"));
     free(directory);
@@ -247,7 +247,7 @@ int main(void) {
     RUN(when_it_is_full_for_the_first_time);
     RUN(a_limit_of_entries_keeps_the_log_small);
     RUN(a_set_is_a_use);
-    RUN(replacing_evicts_nobody);
+    RUN(replacing_evicts_nothing);
     RUN(pins_and_ages);
     RUN(large_values);
     RUN(fills_the_capacity);

@@ -1,5 +1,6 @@
-/* A smaller capacity, where shards hold parts of each other's large values: it holds, the entries that are left are
- * whole, and as many are left as it has room for, however large the table was. One that cannot hold what is pinned is refused, and costs nothing. */
+/* A smaller capacity, when shards hold parts of each other's large values: it holds, the remaining entries are
+ * whole, and they are as many as it has room for, however large the table was. A capacity that cannot hold the
+ * pinned entries is refused, and evicts nothing. */
 #include "check.h"
 #include "pattern.h"
 #include "usage.h"
@@ -22,7 +23,7 @@ static shale_status put(shale_cache *cache, uint64_t key, size_t size, uint32_t 
     return shale_set(cache, &key, sizeof key, bytes, size, &options);
 }
 
-/* How many bytes of values are there, each whole. */
+/* How many bytes of values are present, each whole. */
 static uint64_t held(shale_cache *cache, uint64_t from, uint64_t to, size_t size) {
     uint64_t sum = 0, version;
     shale_value value = SHALE_VALUE_INIT;
@@ -65,7 +66,7 @@ static void shards_share_values(void) {
     free(directory);
 }
 
-/* What a table still takes that held many more entries costs none of those that are left. */
+/* A table that held many more entries costs none of those that remain. */
 static void tables_yield(void) {
     directory = path_to("table");
     shale_cache *cache = NULL;
@@ -111,10 +112,10 @@ static void pins_refuse_it(void) {
     free(directory);
 }
 
-/* A tenth of the cache is live, some of it pinned, the rest of its log dead: it is all there in a smaller one. */
-static void nothing_leaves_that_has_room(int32_t eviction) {
+/* A tenth of the cache is live, some of it pinned, the rest of its log dead: a smaller one holds all of it. */
+static void no_eviction_while_there_is_room(int32_t eviction) {
     enum { larger = 5 << 20, smaller = 3 << 20, keys = 250, pinned = 20, rounds = 20 };
-    directory = path_to(eviction == SHALE_EVICTION_LRU ? "sparse" : "sparse, adaptive");
+    directory = path_to(eviction == SHALE_EVICTION_LRU ? "sparse" : "sparse, CLOCK");
     random_source source = {1};
     shale_cache *cache = NULL;
     for (int round = 0; round < rounds; round++) {
@@ -136,15 +137,15 @@ static void nothing_leaves_that_has_room(int32_t eviction) {
     }
     free(directory);
 }
-static void nothing_leaves_that_has_room_with_lru(void) {
-    nothing_leaves_that_has_room(SHALE_EVICTION_LRU);
+static void no_eviction_while_there_is_room_with_lru(void) {
+    no_eviction_while_there_is_room(SHALE_EVICTION_LRU);
 }
-static void nothing_leaves_that_has_room_when_adaptive(void) {
-    nothing_leaves_that_has_room(SHALE_EVICTION_ADAPTIVE);
+static void no_eviction_while_there_is_room_with_clock(void) {
+    no_eviction_while_there_is_room(SHALE_EVICTION_CLOCK);
 }
 
-/* The index stays as large as the largest capacity has made it. A capacity that leaves no room for a log beside it is
- * refused before anything leaves; any other one goes on as a new cache does. */
+/* The index stays as large as the largest capacity has made it. A capacity that leaves no room for a log beside it
+ * is refused before anything is evicted; with any other one the cache works like a new one. */
 static void the_index_needs_room(void) {
     static const uint64_t sizes[][2] = {{5000, 20000}, {8192, 32768}, {9000, 36000}}; /* KiB: the first, the largest */
     int refused = 0, accepted = 0;
@@ -192,8 +193,8 @@ static void the_index_needs_room(void) {
 int main(void) {
     watch(150);
     RUN(the_index_needs_room);
-    RUN(nothing_leaves_that_has_room_with_lru);
-    RUN(nothing_leaves_that_has_room_when_adaptive);
+    RUN(no_eviction_while_there_is_room_with_lru);
+    RUN(no_eviction_while_there_is_room_with_clock);
     RUN(shards_share_values);
     RUN(tables_yield);
     RUN(pins_refuse_it);

@@ -223,7 +223,7 @@ static void test_verify(void) {
     shale_close(cache);
 }
 
-static void test_damage_is_dropped_never_returned(void) {
+static void test_damage_is_removed(void) {
     char *directory = path_to("damage"), *path = path_to("damage/shale.data");
     shale_options options = {.struct_size = sizeof options, .capacity = 4 << 20, .compression = SHALE_COMPRESSION_NONE};
     shale_report report = {.struct_size = sizeof report};
@@ -261,7 +261,7 @@ static void test_damage_is_dropped_never_returned(void) {
     CHECK_EQUAL(99, stats.entries);
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));
     CHECK_EQUAL(0, report.corrupt_records);
-    check_account(directory, "what was damaged is gone");
+    check_account(directory, "damaged entries are removed");
     check_still_works(cache);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     shale_value_free(&value);
@@ -269,8 +269,9 @@ static void test_damage_is_dropped_never_returned(void) {
     free(path);
 }
 
-/* The loss record makes room by moving the damaged entry, for which the call pauses: a get looks for it where it went. */
-static void test_long_damage_is_dropped(void) {
+/* The loss record makes room by moving the damaged entry, for which the call pauses: a get looks for it at its new
+ * place. */
+static void test_long_damage_is_removed(void) {
     enum { keys = 5, key_size = 40000, meta_size = 65000, value_size = 16000, mark_size = 100 };
     static unsigned char key[key_size], meta[meta_size], data[value_size], mark[mark_size];
     char *directory = path_to("long");
@@ -346,14 +347,14 @@ static void test_cursor(void) {
     enum { count = 3000 };
     static unsigned char seen[count];
     shale_set_options stale = {.struct_size = sizeof stale, .max_age_ms = SHALE_NONE, .stale_ms = SHALE_NEVER};
-    shale_set_options gone = {.struct_size = sizeof gone, .max_age_ms = SHALE_NONE, .stale_ms = SHALE_NONE};
+    shale_set_options dead = {.struct_size = sizeof dead, .max_age_ms = SHALE_NONE, .stale_ms = SHALE_NONE};
     shale_set_options meta = {.struct_size = sizeof meta, .meta = "m", .meta_size = 1};
     for (uint32_t i = 0; i < count; i++) {
         uint64_t number = i * 3;
         CHECK_STATUS(SHALE_OK, shale_set(cache, &i, sizeof i, &number, sizeof number,
                                          i % 3 == 0   ? &meta
                                          : i % 3 == 1 ? &stale
-                                         : i < 100    ? &gone
+                                         : i < 100    ? &dead
                                                       : NULL));
     }
     for (int with_stale = 0; with_stale < 2; with_stale++) {
@@ -387,7 +388,7 @@ static void test_cursor(void) {
     CHECK_EQUAL(8, value.size);
     shale_cursor_close(cursor);
 
-    /* What lives throughout comes once, whatever else changes meanwhile. */
+    /* Entries that live throughout come once, whatever else changes meanwhile. */
     memset(seen, 0, sizeof seen);
     REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
     uint32_t other = 1000000;
@@ -421,8 +422,8 @@ int main(void) {
     RUN(test_max_entries);
     RUN(test_pinned_entries_fill_the_cache);
     RUN(test_verify);
-    RUN(test_damage_is_dropped_never_returned);
-    RUN(test_long_damage_is_dropped);
+    RUN(test_damage_is_removed);
+    RUN(test_long_damage_is_removed);
     RUN(test_stats);
     RUN(test_cursor);
     return finish();

@@ -20,7 +20,7 @@ static void test_bytes_come_back(void) {
     CHECK(value.created_ms > 0);
     CHECK(value.version > 0);
 
-    /* A key that only starts alike is another key. */
+    /* A key with the same beginning is another key. */
     CHECK_STATUS(SHALE_MISS, shale_get(cache, key, sizeof key - 1, 0, &value));
     CHECK_EQUAL(0, value.size);
     CHECK_EQUAL(0, value.meta_size);
@@ -236,10 +236,10 @@ static void test_conditions(void) {
 }
 
 static void test_smaller_structs(void) {
-    /* What a program compiled against an earlier, shorter struct passes. */
+    /* Structs as a program passes them that was compiled against an earlier, shorter version. */
     shale_cache *cache = open_memory();
     shale_set_options options = {.struct_size = offsetof(shale_set_options, meta), .flags = SHALE_SET_PINNED};
-    options.meta = (const void *)(uintptr_t)8; /* beyond its size: not to be looked at */
+    options.meta = (const void *)(uintptr_t)8; /* beyond its size: must not be read */
     options.meta_size = 100;
     options.tag_count = 100;
     options.new_version = (uint64_t *)(uintptr_t)8;
@@ -323,7 +323,7 @@ static void test_compression(void) {
         CHECK(holds_bytes(&value, data, sizeof data));
         CHECK_EQUAL(sizeof data, value.stored_size);
 
-        /* Small and alike: enough of them for dictionaries to come into use. */
+        /* Small and alike: enough of them for dictionaries to be used. */
         for (unsigned n = 0; n < 5000; n++) {
             char record[400];
             int size = snprintf(

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the built libraries are made of.
+# Checks the built libraries.
 #   artifacts.sh exports|globals LIBRARY HEADER SCRATCH
 #   artifacts.sh needed LIBRARY static|dynamic LIBC SCRATCH
 #   artifacts.sh size LIBRARY MOST_BYTES SCRATCH

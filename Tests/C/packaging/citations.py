@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every heading that a comment cites is on the page that it names.
+"""Checks that every heading that a comment cites is on the page that it names.
 
 A test that accepts an answer cites what allows it: PAGE, "HEADING", where PAGE is a Markdown file of Documentation or
 of the root; or shale.h, NAME, where NAME is a function or a constant of that header. Sentences are not quoted, so that
-they can change: in the tests, a quote of five words or more is a heading. A file that excuses an answer has a
+they can change: in the tests, a quote of five words or more is a heading. A file that tolerates an answer has a
 citation. In the documents, every link to a section leads to one. Exits with 1 and what is wrong; with 77 if git does
 not list the files.
 """
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 HEADER = "shale.h"
 SKIPPED = ("Tests/Fuzz/corpus/", "Tests/Fuzz/found/")
 TESTS = ("Tests/", "Bindings/Python/tests/")
-# Strings, which are skipped, and comments; in Python also docstrings.
+# Strings (skipped) and comments; in Python also docstrings.
 STRING = r'"(?:\\.|[^"\\\n])*"'
 C_COMMENT = re.compile(rf"{STRING}|'(?:\\.|[^'\\\n])+'|(?P<text>/\*.*?\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*)", re.DOTALL)
 SWIFT_COMMENT = re.compile(rf'""".*?"""|{STRING}|(?P<text>/\*.*?\*/|//[^\n]*(?:\n[ \t]*//[^\n]*)*)', re.DOTALL)
@@ -27,7 +27,7 @@ HASH_COMMENT = re.compile(
 COMMENTS = {".c": C_COMMENT, ".h": C_COMMENT, ".cpp": C_COMMENT, ".swift": SWIFT_COMMENT, ".py": HASH_COMMENT}
 CITATION = re.compile(r'(?<![\w/.-])(?:([\w-]+\.md)[,:] "([^"]+)"|(shale\.h)[,:] ((?:shale|SHALE)_\w+|"[^"]*"))')
 QUOTE = re.compile(r'"([^"]*)"')
-EXCUSE = re.compile(r"\bexcused\((?:\d|by_|\")")
+TOLERANCE = re.compile(r"\b(?:excused|tolerated)\((?:\d|by_|\")")
 LINK = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
 
 
@@ -67,8 +67,9 @@ def main() -> int:
     if not files:
         print("git does not list any file here")
         return 77
-    documents = [*ROOT.glob("*.md"), *(ROOT / "Documentation").glob("*.md")]
-    pages = {path.name: headings(path.read_text()) for path in documents}
+    documents = [*ROOT.glob("*.md"), *(ROOT / "Documentation").rglob("*.md")]
+    # Of pages with the same name the one nearest to the root is cited.
+    pages = {path.name: headings(path.read_text()) for path in sorted(documents, key=lambda p: -len(p.parts))}
     pages[HEADER] = set(re.findall(r"\w+", (ROOT / "Include" / HEADER).read_text()))
 
     citations = links = 0
@@ -86,8 +87,8 @@ def main() -> int:
                 looked, found = check(name, plain(match["text"]), pages)
                 citations += looked
                 wrong += found
-        if citations == before and EXCUSE.search(text):
-            wrong.append(f"{name}: which heading allows the answers that it excuses?")
+        if citations == before and TOLERANCE.search(text):
+            wrong.append(f"{name}: cite the heading that allows the answers that it tolerates")
     for path in documents:
         for target, section in LINK.findall(path.read_text()):
             to = (path.parent / target).resolve() if target else path

@@ -1,5 +1,5 @@
-/* Small values are compressed with dictionaries, by whatever LZ4 a library was linked with: less is stored than by LZ4
- * alone, and the records say so. */
+/* Small values are compressed with dictionaries, by any LZ4 that a library was linked with: less is stored than by
+ * LZ4 alone, and the records say so. */
 #include "check.h"
 #include "layout.h"
 
@@ -16,7 +16,7 @@ static int make_value(char *text, size_t size, unsigned i) {
                     i * 2654435761u, i, i % 997, i % 28 + 1, i % 24);
 }
 
-/* What the values took, compressed, and whether each of them is there. */
+/* The compressed size of the values; checks that each of them is present. */
 static uint64_t stored_with(const char *directory, int32_t compression, uint64_t *dictionaries) {
     char text[300];
     shale_options options = {.struct_size = sizeof options, .capacity = 16 << 20, .compression = compression};

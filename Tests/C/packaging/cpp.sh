@@ -1,9 +1,9 @@
 #!/bin/sh
 # shale.hpp by each C++ compiler that is installed: C++17, C++20, without exceptions and RTTI, and under
-# AddressSanitizer; and the README's program in C++.
-#   cpp.sh LIBRARY_DIRECTORY INCLUDE SOURCE README SCRATCH
+# AddressSanitizer; and the program in C++ of start.md.
+#   cpp.sh LIBRARY_DIRECTORY INCLUDE SOURCE PAGE SCRATCH
 set -eu
-libraries=$1 include=$2 source=$3 readme=$4 scratch=$5
+libraries=$1 include=$2 source=$3 page=$4 scratch=$5
 caches=$(mktemp -d)
 trap 'rm -rf "$caches"' EXIT
 warnings="-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror"
@@ -30,7 +30,7 @@ done
 [ "$tried" ] || { echo "no C++ compiler here" && exit 77; }
 try "$tried" -std=c++17 -g -fsanitize=address,undefined
 
-sed -n '/^```cpp$/,/^```$/p' "$readme" | sed -e '/^```/d' -e "s|/tmp/shale-example|$caches/example|" >"$scratch/readme.cpp"
-"$tried" -std=c++17 $warnings "$scratch/readme.cpp" -I"$include" -L"$libraries" -lshale -Wl,-rpath,"$libraries" \
-    -o "$scratch/readme"
-[ "$("$scratch/readme")" = value ]
+sed -n '/^```cpp$/,/^```$/p' "$page" | sed -e '/^```/d' -e "s|/tmp/shale-example|$caches/example|" >"$scratch/page.cpp"
+"$tried" -std=c++17 $warnings "$scratch/page.cpp" -I"$include" -L"$libraries" -lshale -Wl,-rpath,"$libraries" \
+    -o "$scratch/page"
+[ "$("$scratch/page")" = value ]

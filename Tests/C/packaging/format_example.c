@@ -1,6 +1,5 @@
-/* The example of format.md is what the library writes: its program runs here,
- * with the secret that the text names, and every line of bytes in the text is
- * compared with the file, as are the numbers that it derives from them. */
+/* The library writes exactly the example of format.md: its program runs here, with the secret that the text names,
+ * and every line of bytes in the text is compared with the file, as are the numbers that it derives from them. */
 #include "check.h"
 #include "faults.h"
 #include "layout.h"
@@ -9,7 +8,7 @@
 #include <sys/stat.h>
 
 char *example_path;
-int example_main(void); /* made from the text by CMake */
+int example_main(void); /* CMake generates it from the text */
 
 static unsigned long long the_secret(void) {
     return 0xa0d89a030c53422e;

@@ -1,11 +1,11 @@
-/* The header stands alone, in C11 and in C++17: it needs nothing included
- * before it, and its initialisers and constants work in both. */
+/* The header is self-contained, in C11 and in C++17: it needs nothing included before it, and its initialisers and
+ * constants work in both. */
 #include "shale.h"
 #include "shale.h"
 
 #include <string.h>
 
-/* The sizes and places that other languages' bindings write down. */
+/* The sizes and offsets that the bindings of other languages rely on. */
 #ifdef __cplusplus
 #define ASSERT(condition) static_assert(condition, #condition)
 #else

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs into a prefix of its own; the programs of Bindings/C and Bindings/C++ find the library there by
-# pkg-config and by find_package, also after the prefix has been moved, and print what they should. The version is the
+# Installs into a prefix of its own; the programs of Examples/C and Examples/C++ find the library there by
+# pkg-config and by find_package, also after the prefix has been moved, and print the expected lines. The version is the
 # same in header, library, and the files of pkg-config and CMake.
 #   install.sh CMAKE BUILD PROGRAMS VERSION SCRATCH
 set -eu

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Every file that a text of the repository names is there, and every function that the tour does.
+"""Checks that every file that a text of the repository names exists, and every function that design.md names.
 
-Looked at are links and file names in backticks in the documents, and in all files whatever begins with one of the
-top folders; of Documentation/tour.md, each row's function in its file of the core. Exits with 1 and the dead ones;
-with 77 where git does not say which files there are.
+Reads links and file names in backticks in the documents, and in all files each path that begins with one of the top
+folders; in Documentation/internals/design.md, each row's function in its file of the core. Exits with 1 and the dead
+paths; with 77 if git does not list the files.
 """
 
 import re
@@ -21,7 +21,7 @@ files = [name for name in listed.stdout.decode().split("\0") if name and (ROOT /
 if not files:
     print("git does not list any file here")
     sys.exit(77)
-# Each file and folder, and each end of its path: documents name the files of one folder without that.
+# Each file and folder, and each suffix of its path: documents name the files of a folder without it.
 paths = {str(parent) for name in files for parent in [Path(name), *Path(name).parents]}
 ends = {"/".join(parts[i:]) for parts in (path.split("/") for path in paths) for i in range(len(parts))}
 tops = "|".join(
@@ -47,13 +47,14 @@ for name in files:
     looked += len(named)
     for found, exists in sorted(named):
         if not exists:
-            print(f"{name}: {found} is not there")
+            print(f"{name}: {found} does not exist")
             dead += 1
-hops = re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", (ROOT / "Documentation/tour.md").read_text(), re.MULTILINE)
+DESIGN = "Documentation/internals/design.md"
+hops = re.findall(r"^\| `(\w+)` \| `([\w/.]+)` \|", (ROOT / DESIGN).read_text(), re.MULTILINE)
 for function, name in hops:
     file = ROOT / "Sources/ShaleCore" / name
     if not file.is_file() or not re.search(rf"\bfunc {function}[(<]", file.read_text()):
-        print(f"Documentation/tour.md: {name} has no function {function}")
+        print(f"{DESIGN}: {name} has no function {function}")
         dead += 1
 looked += len(hops)
 print(f"{looked} paths and functions in {len(files)} files, {dead} of them dead")

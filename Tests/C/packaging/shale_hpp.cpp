@@ -26,7 +26,7 @@ static shale::Cache make() {
     return *std::move(cache);
 }
 
-/* Whether there is a fresh value, and it is this. */
+/* Whether there is a fresh value, and it is this one. */
 static bool has(shale::Cache &cache, shale::Bytes key, std::string_view value) {
     auto found = cache.get(key);
     return found && *found && (*found)->text() == value;
@@ -102,7 +102,7 @@ static void ages_tags_and_what_is_known() {
     CHECK(cache.set("key", "value", options).error().code() == shale::Errc::invalid);
     options.max_age = shale::Age::none();
     options.stale_for = 0s;
-    CHECK(cache.set("gone", "value", options) && !*cache.get("gone", shale::Read::stale));
+    CHECK(cache.set("dead", "value", options) && !*cache.get("dead", shale::Read::stale));
 }
 
 static void leases() {
@@ -116,25 +116,25 @@ static void leases() {
         CHECK(!cache.lease("key", recorded)->lease && !cache.lease("key", recorded)->unrecorded);
         CHECK(*loading->lease->renew() && *loading->lease->renew(1s));
         shale::SetOptions fenced;
-        fenced.if_untouched = loading->lease->fence();
+        fenced.if_unchanged = loading->lease->fence();
         CHECK(cache.set("key", "of another"));
         CHECK(!*cache.set("key", "loaded", fenced));
         CHECK(!*cache.touch("key", 1h, loading->lease->fence()));
         CHECK(cache.remove("key"));
     }
-    auto loading = cache.lease("key"); // given back where its scope ended
+    auto loading = cache.lease("key"); // released at the end of its scope
     CHECK(loading->lease);
     shale::Lease lease = *std::move(loading->lease);
-    loading->lease.reset(); // it was moved from, and gives nothing back
+    loading->lease.reset(); // it was moved from, and releases nothing
     CHECK(!cache.lease("key")->lease);
     shale::SetOptions fenced;
-    fenced.if_untouched = lease.fence();
+    fenced.if_unchanged = lease.fence();
     CHECK(*cache.set("key", "loaded", fenced) && has(cache, "key", "loaded"));
     CHECK(cache.lease("key")->found == shale::Found::fresh);
 
     shale::Value value;
     CHECK(*cache.get_into(value, "token", shale::Read::token) == shale::Found::miss);
-    fenced.if_untouched = value.fence();
+    fenced.if_unchanged = value.fence();
     CHECK(*cache.set("token", "loaded", fenced));
 }
 
@@ -199,15 +199,15 @@ static void in_a_directory(const std::string &directory) {
     CHECK(none.error().message().find(directory) != std::string::npos);
     CHECK(!shale::Cache::open(static_cast<const char *>(nullptr)));
     {
-        shale::Options adaptive;
-        adaptive.capacity = 8 << 20;
-        adaptive.eviction = shale::Eviction::adaptive;
-        adaptive.compression = shale::Compression::none;
-        auto cache = shale::Cache::open(directory, adaptive);
-        CHECK(cache && cache->set("key", "value") && cache->stats()->eviction == SHALE_EVICTION_ADAPTIVE);
+        shale::Options clock;
+        clock.capacity = 8 << 20;
+        clock.eviction = shale::Eviction::clock;
+        clock.compression = shale::Compression::none;
+        auto cache = shale::Cache::open(directory, clock);
+        CHECK(cache && cache->set("key", "value") && cache->stats()->eviction == SHALE_EVICTION_CLOCK);
     }
     {
-        shale::Options larger; // which is for those who are alone: what went out of scope has closed
+        shale::Options larger; // needs a sole handle: the ones that went out of scope are closed
         larger.capacity = 16 << 20;
         auto cache = shale::Cache::open(directory, larger);
         CHECK(cache);

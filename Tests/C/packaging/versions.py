@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The versions of both files that the documents, the tests and the tool name are those of the engine. Exits with 1 and
-what is wrong."""
+"""Checks that the versions of both files in the documents, the tests and the tool are those of the engine. Exits with 1
+and the wrong ones."""
 
 import re
 import sys
@@ -11,13 +11,13 @@ DATA = ("Sources/ShaleCore/Format/Superblock.swift", r"formatVersion: UInt32 = (
 INDEX = ("Sources/ShaleCore/Index/IndexHead.swift", r"versionValue: UInt64 = (\d+)")
 NAMED = {
     DATA: [
-        ("Documentation/format.md", r"\| 8 \| 4 \| format version, (\d+) \|"),
-        ("Documentation/format.md", r"The format version is in the superblock\. It is (\d+)\."),
-        ("Documentation/stability.md", r"\| `shale\.data` \| (\d+) \|"),
+        ("Documentation/internals/format.md", r"\n8 +4  format version, (\d+)\n"),
+        ("Documentation/internals/format.md", r"The format version is in the superblock\. It is (\d+)\."),
+        ("Documentation/guide/compatibility.md", r"\| `shale\.data` \| (\d+) \|"),
     ],
     INDEX: [
-        ("Documentation/format.md", r"\| 8 \| 8 \| version, (\d+) \|"),
-        ("Documentation/stability.md", r"\| `shale\.index` \| (\d+) \|"),
+        ("Documentation/internals/format.md", r"\n8 +8 +version, (\d+)\n"),
+        ("Documentation/guide/compatibility.md", r"\| `shale\.index` \| (\d+) \|"),
         ("Tests/C/support/layout.h", r"\bindex_version = (\d+)"),
         ("Tools/Sources/ShaleTool/Layout.swift", r"indexVersion: UInt64 = (\d+)"),
     ],

@@ -1,5 +1,5 @@
-/* Processes come and go: opening and closing at the same time, in any order and
- * with kills in between, never fails and loses nothing.
+/* Processes open and close a cache at the same time, in any order and with kills in between: no open or close fails,
+ * and no entry is lost.
  *
  * attach [seconds] [seed] */
 #include "afterwards.h"
@@ -35,7 +35,7 @@ static void come_and_go(const char *directory, uint64_t process, uint64_t life, 
                 memcpy(&found, value.data, sizeof found);
             else
                 CHECK_STATUS(SHALE_MISS, status);
-            /* One more than completed where an earlier life was killed before it could say so. */
+            /* One more than completed if an earlier life was killed before it could record it. */
             check_that(found == completed || found == completed + 1, __FILE__, __LINE__, "lost",
                        ": process %" PRIu64 ", key %" PRIu64 ", completed %" PRIu64 ", found %" PRIu64
                        ", seed %" PRIu64,

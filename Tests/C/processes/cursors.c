@@ -1,9 +1,10 @@
-/* Walks beside writers that replace pinned keys, fill and remove others, end them by tags, and are killed, in a log that
- * goes round all the time; through handles that write and through one that only reads, and through deletions of the index.
- * A pinned key, which is only ever replaced, comes exactly once in each walk that ends. No key comes twice, and one that
- * was removed before does not come. A walk of a read-only handle whose index was replaced ends with an error.
+/* Walks beside writers that replace pinned keys, set and remove others, end them by tags, and are killed, in a log
+ * that goes round all the time; through handles that write and through a read-only one, and through deletions of the
+ * index. A pinned key, which is only ever replaced, comes exactly once in each walk that ends. No key comes twice,
+ * and a key removed before the walk does not come. A walk of a read-only handle whose index was replaced ends with
+ * an error.
  *
- * It ends after a number of walks, however long they take.
+ * The test ends after a number of walks, however long they take.
  *
  * cursors [rounds] [seed] */
 #include "check.h"
@@ -11,18 +12,22 @@
 
 #include <stdatomic.h>
 
-enum { pinned_count = 64, guest_count = 1500, gone_count = 100, writer_count = 2, walks_in_round = 30, tags = 8 };
-enum { first_guest = pinned_count, first_gone = first_guest + guest_count, key_count = first_gone + gone_count };
+enum { pinned_count = 64, guest_count = 1500, removed_count = 100, writer_count = 2, walks_in_round = 30, tags = 8 };
+enum {
+    first_guest = pinned_count,
+    first_removed = first_guest + guest_count,
+    key_count = first_removed + removed_count
+};
 
 static struct {
-    /* How often the index was about to be deleted, or has been made again. */
+    /* How often the index was about to be deleted, or has been rebuilt. */
     _Atomic uint64_t changes;
     _Atomic uint64_t reader_walks, writer_walks, refusals;
     _Atomic bool is_over;
 } *shared;
 
 static char *directory;
-static shale_cache *cache; /* of the process that is the others' parent */
+static shale_cache *cache; /* of the process that is the parent of the others */
 static uint64_t seed;
 static random_source chance;
 static pid_t writers[writer_count];
@@ -39,7 +44,7 @@ static void set_key(random_source *source, uint64_t key) {
                                      1 + random_below(source, key < pinned_count ? 800 : sizeof bytes), &options));
 }
 
-/* The status at its end: END, or an error. `between` may do something at a step. */
+/* The status at its end: END, or an error. `between` may act at a step. */
 static shale_status walk(void (*between)(void)) {
     static unsigned char times[key_count];
     memset(times, 0, sizeof times);
@@ -59,7 +64,7 @@ static shale_status walk(void (*between)(void)) {
     shale_cursor_close(cursor);
     shale_value_free(&name);
     for (uint64_t key = 0; key < key_count; key++) {
-        bool is_right = key >= first_gone                           ? times[key] == 0
+        bool is_right = key >= first_removed                        ? times[key] == 0
                         : key < pinned_count && status == SHALE_END ? times[key] == 1
                                                                     : times[key] <= 1;
         check_that(is_right, __FILE__, __LINE__, "times", ": key %" PRIu64 " came %u times, seed %" PRIu64, key,
@@ -108,7 +113,7 @@ static void read_until_over(void) {
             status = walk(NULL);
             atomic_fetch_add(&shared->reader_walks, 1);
         }
-        /* Only a new index ends it, and only while one is being made it is not opened. */
+        /* Only a new index ends a walk, and only while one is being made the handle fails to open. */
         if (status < 0) {
             CHECK_STATUS(SHALE_E_BUSY, status);
             CHECK(changes % 2 || atomic_load(&shared->changes) != changes);
@@ -151,7 +156,7 @@ static void run(uint64_t round) {
     cache = require_open(directory, options);
     for (uint64_t key = 0; key < key_count; key++)
         set_key(&chance, key);
-    for (uint64_t key = first_gone; key < key_count; key++)
+    for (uint64_t key = first_removed; key < key_count; key++)
         CHECK_ANSWER(shale_remove(cache, &key, sizeof key, 0));
     atomic_store(&shared->is_over, false);
     uint64_t reads = atomic_load(&shared->reader_walks);

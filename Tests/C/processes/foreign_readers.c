@@ -1,7 +1,7 @@
-/* Others read the files of a cache, as `cat`, a backup or a search do, with large reads from the first byte to the
- * last: while it is empty, while it grows, after space was given back, after it was made smaller, and while nobody
- * has it open. What is on the disk stays below the capacity all the same, and the audit of both files finds nothing.
- * Counts as skipped where the file system has no large pages. */
+/* Other programs read the files of a cache, as `cat`, a backup or a search do, with large reads from the first byte
+ * to the last: while it is empty, while it grows, after space was freed, after it was made smaller, and while no
+ * handle has it open. The disk usage stays below the capacity all the same, and the audit of both files finds no
+ * fault. Counts as skipped on a file system without large folios. */
 #include "afterwards.h"
 #include "files.h"
 #include "usage.h"
@@ -44,7 +44,7 @@ static void read_file(int file) {
     while (read(file, buffer, sizeof buffer) > 0)
         ;
 }
-/* The audit, after all that may read files here: cat, a search, and a backup. */
+/* The audit, after all programs that read files here: cat, a search, and a backup. */
 static void audit_when_read(const char *when) {
     char command[1024];
     snprintf(
@@ -56,8 +56,8 @@ static void audit_when_read(const char *when) {
     check_space(when);
 }
 
-/* As if the machine had been started anew. */
-static void forget_file(int file) {
+/* As after a restart of the machine. */
+static void evict_pages(int file) {
     REQUIRE(fsync(file) == 0);
     posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 }
@@ -89,7 +89,7 @@ static void read_while_open(uint32_t shards) {
     audit_when_read("when it is empty");
     use(cache, 0, capacity / 3000 * 3 / 2, 3000, 10, "while the log grows");
     audit_when_read("when the log has grown");
-    /* The table takes places from the log. */
+    /* The table takes frames from the log. */
     use(cache, 1 << 30, capacity / 160, 60, 20, "while the table grows");
     CHECK_STATUS(SHALE_OK, shale_clear(cache));
     each_file(read_file);
@@ -118,7 +118,7 @@ static bool is_there(const layout *l, const unsigned char *index, uint64_t i) {
     return state == frame_free || state == frame_in_log;
 }
 
-/* Beside what is there, no page of a hole is in the file's cache: a large one would span both. */
+/* Except for the data, no page of a hole is in the page cache: a large folio would span both. */
 static uint64_t check_ends_of_holes(void) {
     uint64_t ends = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
     mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
@@ -151,7 +151,7 @@ static void read_while_closed(uint32_t shards) {
     shale_cache *cache = open_it(shards);
     use(cache, 0, capacity / 400 * 3 / 2, 300, 0, "before");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    each_file(forget_file);
+    each_file(evict_pages);
     each_file(read_file);
     cache = open_it(shards);
     check_space("once it is open");
@@ -175,7 +175,7 @@ static void many_shards(void) {
     read_while_closed(32);
 }
 
-/* Whether a byte that is stored into a hole takes more than its page: what all this is about. */
+/* Whether a byte that is stored into a hole allocates more than its page: the effect that this test is about. */
 static bool has_large_pages(void) {
     enum { size = 8 << 20 };
     char *path = path_to("sparse");

@@ -1,5 +1,4 @@
-/* A handle survives fork(): parent and child both go on using it, and each
- * closes its own copy, in either order. */
+/* A handle survives fork(): parent and child both keep using it, and each closes its own copy, in either order. */
 #include "check.h"
 #include "gate.h"
 
@@ -286,7 +285,7 @@ static void test_fork_among_threads(void) {
     free(directory);
 }
 
-/* A cursor that is open when its process forks goes on in both. */
+/* A cursor that is open when its process forks works in both. */
 static void test_open_cursors(void) {
     char *directory = path_to("cursors");
     shale_cache *cache = open_cache(directory);

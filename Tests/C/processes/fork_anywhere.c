@@ -1,11 +1,9 @@
-/* A fork at any moment: before each system call, allocation and lock of a
- * whole life of a cache (as another thread's fork would come), the process
- * forks a child that keeps everything it inherited. The parent goes on, closes
- * and opens again while the child lives; no lock that the child inherited may
- * stop anybody. Then the child uses what it inherited, as far as the handle was
- * complete, or leaves by exit or exec.
+/* A fork at any moment: before each system call, allocation and lock of a whole life of a cache (as another thread's
+ * fork would come), the process forks a child that keeps everything it inherited. The parent goes on, closes and
+ * opens again while the child lives; no lock that the child inherited may block any process. Then the child uses
+ * what it inherited, as far as the handle was complete, or leaves by exit or exec.
  *
- * fork_anywhere [every how many of the moments] [the first] */
+ * fork_anywhere [one in how many of the moments] [the first] */
 #include "check.h"
 #include "files.h"
 #include "gate.h"
@@ -38,7 +36,7 @@ static long maybe_fork(const char *name) {
     return 0;
 }
 
-/* ---- what is stored ---- */
+/* ---- the contents ---- */
 
 static void write_entries(shale_cache *cache, uint32_t from) {
     for (uint32_t i = from; i < from + entries; i++)
@@ -145,7 +143,7 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
     shim_faults.call = NULL;
     options.flags = SHALE_OPEN_NO_SYNC;
     if (child) {
-        /* The child sits on all that it inherited. */
+        /* The child keeps all that it inherited. */
         shale_cache *cache = require_open(directory, options);
         check_entries(cache, 0);
         check_entries(cache, 1000);
@@ -155,7 +153,7 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
         pass(&go_on);
         CHECK_EQUAL(0, wait_for(child));
     }
-    /* Alone again: no lock is left. */
+    /* The child has ended: no lock is left. */
     shale_options changed = options;
     changed.max_entries = 6000;
     shale_cache *cache = require_open(directory, changed);
@@ -184,8 +182,8 @@ static uint64_t fork_at_moments(void (*prepare)(const char *), void (*life)(cons
 
 /* ---- a fork while a dictionary is being prepared ---- */
 
-/* The forking thread holds the handle's lock for dictionaries then, and in the child nobody will ever release
- * it: the child does without new ones, and reads on what was stored with those that are there. */
+/* The forking thread holds the handle's lock for dictionaries then, and in the child no thread ever releases it: the
+ * child makes no new ones, and reads values that were stored with the existing ones. */
 
 static shale_cache *texts;
 static uint32_t text_count;

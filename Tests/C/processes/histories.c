@@ -1,21 +1,23 @@
-/* Threads and processes use the same few keys at once and write down what they called and what came back; some are
- * killed. Then each key's history is checked: it has to be that of a register that loses nothing without a reason
- * (history.h states the model). Four kinds of rounds:
+/* Threads and processes use the same few keys at once and record their calls and the answers; some are killed. Then
+ * each key's history is checked: it has to be that of a register that loses nothing without a reason (history.h
+ * states the model). Four kinds of rounds:
  *
  *   - a cache with room for all, of a few segments, so that the cleaner moves entries all the time: no loss at all;
- *   - the same with shale_evict, and one with a max_entries below what is set: losses as many as evictions were counted;
- *   - with clears (then without large values: limits.md, "Not atomic", lets one that is set while a clear runs be
- *     a miss until its set returns).
+ *   - the same with shale_evict, and one with a max_entries below the number of keys: as many losses as counted
+ *     evictions;
+ *   - with clears (then without large values: limits.md, "Not atomic", lets one that is set while a clear runs be a
+ *     miss until its set returns).
  *
- * Beside these keys there are some that are always present and fresh: one thread replaces each before its age is over,
- * only then lets the (pretended) clock go on, and invalidates the tag of the value before. Reads of them wait, in the
- * clock that they ask, for that thread. They are pinned where the cache evicts, so a miss is a fault in every round.
+ * Beside these keys there are some that are always present and fresh: one thread replaces each before its age is
+ * over, only then lets the (simulated) clock go on, and invalidates the tag of the value before. Reads of them wait,
+ * in the clock that they ask, for that thread. They are pinned if the cache evicts, so a miss is a fault in every
+ * round.
  *
- * Beside all this each thread loads keys of its own by fenced sets, and shared keys, which one thread at a time may
- * load; and after each kill and each round a set, a removal, an eviction, an invalidation and a load succeed.
+ * Meanwhile each thread loads keys of its own by fenced sets, and shared keys, which one thread at a time may load;
+ * and after each kill and each round a set, a removal, an eviction, an invalidation and a load succeed.
  *
- * A process is killed by one of its threads, in the first call that asks for the time after so many of all; the
- * others are somewhere in theirs. All is bounded in calls; how fast it goes decides nothing.
+ * A process is killed by one of its threads, in the first call that asks for the time after a given number of calls;
+ * the others are in the middle of theirs. All limits are numbers of calls, so speed decides nothing.
  *
  * histories [rounds, 24] [seed] */
 #include "afterwards.h"
@@ -29,7 +31,7 @@
 #include <stdatomic.h>
 
 enum {
-    plain_keys = 12, /* keys 0 to 11: everything is done to them */
+    plain_keys = 12, /* keys 0 to 11: all operations */
     counters = 3,    /* 12 to 14 */
     fresh_keys = 2,  /* 15 and 16: always present */
     key_count = plain_keys + counters + fresh_keys,
@@ -109,7 +111,7 @@ static shale_cache *open_cache(void) {
                                                              .max_entries = the_round.kind == kind_tight ? 16 : 0});
 }
 
-/* Writing down */
+/* Recording */
 
 typedef struct {
     shale_cache *cache;
@@ -121,7 +123,7 @@ typedef struct {
     unsigned char bytes[large];
 } worker;
 
-/* What is begun is there before the call, so that a kill leaves it behind. */
+/* The beginning is recorded before the call, so that a kill leaves it behind. */
 static record *begin_call(worker *w, enum call_kind kind, uint32_t key) {
     size_t n = atomic_load(&shared->members[w->member].count);
     REQUIRE(n < most_records);
@@ -131,7 +133,7 @@ static record *begin_call(worker *w, enum call_kind kind, uint32_t key) {
     return r;
 }
 
-/* From here on it counts, also where its end is never written. */
+/* The call counts from here on, also if its end is never written. */
 static void note(worker *w) {
     atomic_fetch_add(&shared->members[w->member].count, 1);
 }
@@ -198,7 +200,7 @@ static void get_many(worker *w) {
     }
 }
 
-/* A look, and the right to load, given back at once. */
+/* A read, and a lease that is released at once. */
 static void lease(worker *w, uint32_t key) {
     shale_lease_options options = {.struct_size = sizeof options};
     uint64_t token = 0;
@@ -301,7 +303,7 @@ static size_t size_of(random_source *source) {
     return sizeof(pattern_head) + random_below(source, most - sizeof(pattern_head));
 }
 
-/* A clear and a rebuild refuse fenced sets (shale.h, SHALE_SET_IF_UNTOUCHED). */
+/* A clear and a rebuild refuse fenced sets (shale.h, SHALE_SET_IF_UNCHANGED). */
 static void explain_refusal(shale_cache *cache) {
     if (the_round.kind != kind_clear && stats_of(cache).rebuilds == 0)
         note_refusal(cache);
@@ -309,7 +311,7 @@ static void explain_refusal(shale_cache *cache) {
 
 static void perform(worker *w);
 
-/* A load takes as long as another call. Its key is the thread's own, or one whose lease all of them want. */
+/* A load takes as long as another call. Its key is the thread's own, or one whose lease all threads want. */
 static void load(worker *w) {
     uint32_t slot = (uint32_t)random_below(&w->source, 3); /* (few, so that threads meet) */
     uint64_t shared_key[2] = {slot, UINT64_MAX}, own_key[2] = {w->member, 0}, lease = 0;
@@ -401,7 +403,7 @@ static void live(uint64_t process, uint64_t threads, uint64_t kill_at, shale_cac
     _exit(check_failures != 0);
 }
 
-/* Each fresh key is replaced; only then its age goes on, and its last tag is invalidated. */
+/* Replaces each fresh key; only then time goes on, and its last tag is invalidated. */
 static void keep_fresh(worker *w, uint64_t step) {
     for (uint32_t i = 0; i < fresh_keys; i++) /* a tag of this step */
         set(w, plain_keys + counters + i, call_set, fresh_age, 1000 + step,
@@ -416,7 +418,8 @@ static struct {
     uint64_t killed, cut_off, calls, histories, losses, evictions, rebuilds, steps, longest;
 } total;
 
-/* Everybody at once; the parent keeps the fresh keys. Processes of several threads die after so many calls. */
+/* All members at once; the parent keeps the fresh keys. Processes of several threads die after the given number of
+ * calls. */
 static void play(worker *w, random_source *source) {
     uint64_t processes = 1 + random_below(source, most_processes), threads[most_processes];
     pid_t members[most_processes];
@@ -429,17 +432,17 @@ static void play(worker *w, random_source *source) {
             live(i, threads[i], kill_at, inherits ? w->cache : NULL);
     }
     bool evicts = the_round.kind == kind_evict || the_round.kind == kind_tight;
-    uint64_t gone = 0;
-    for (uint64_t step = 1; gone < processes; step++) {
-        uint64_t before = gone;
+    uint64_t ended = 0;
+    for (uint64_t step = 1; ended < processes; step++) {
+        uint64_t before = ended;
         if (step < most_steps)
             keep_fresh(w, step);
         else
             atomic_store(&shared->keeper_is_done, true), sched_yield();
-        gone = 0;
+        ended = 0;
         for (uint64_t i = 0; i < processes; i++)
-            gone += !is_alive(members[i]);
-        if (gone > before && try_everything(w->cache, evicts, evicts || the_round.kind == kind_clear))
+            ended += !is_alive(members[i]);
+        if (ended > before && try_everything(w->cache, evicts, evicts || the_round.kind == kind_clear))
             explain_refusal(w->cache);
     }
     atomic_store(&shared->keeper_is_done, true);
@@ -460,7 +463,7 @@ static size_t history_of(uint32_t key, call *calls) {
             bool concerns = r->key == key ||
                             (r->key == all_keys && (r->call.kind == call_clear || r->call.tag == key % tag_count + 1 ||
                                                     r->call.tag > tag_count));
-            /* What was cut off and changes nothing, and what failed, did not happen. */
+            /* Calls that failed, and those that were cut off and change nothing, did not happen. */
             if (!concerns || (r->call.end == NEVER_ENDED && (r->call.kind == call_get || r->call.kind == call_touch)) ||
                 (r->call.end != NEVER_ENDED && r->call.status < 0))
                 continue;
@@ -484,8 +487,8 @@ static void check_histories(const shale_stats *stats) {
         if (count > total.longest)
             total.longest = count;
         losses += result.losses;
-        if (!check_that(result.verdict == history_possible, __FILE__, __LINE__,
-                        result.verdict == history_impossible ? "this history cannot be" : "not decided",
+        if (!check_that(result.outcome == history_possible, __FILE__, __LINE__,
+                        result.outcome == history_impossible ? "this history cannot be" : "not decided",
                         ": key %" PRIu32 " of a %s round, %zu calls, again: histories %" PRIu64 " %" PRIu64, key,
                         kind_names[the_round.kind], count, rounds, seed))
             history_explain(calls, count, &result, stderr);
@@ -512,7 +515,7 @@ static void play_round(random_source *source) {
     keep_fresh(w, 0);
     play(w, source);
 
-    /* What everything came to: beside, mended, and opened anew. */
+    /* Checks the final state: beside the members, recovered, and rebuilt. */
     for (int look = 0; look < 3; look++) {
         for (uint32_t i = 0; look == 1 && i < 16; i++) {
             uint32_t other[3] = {i, i, i};
@@ -537,7 +540,7 @@ static void play_round(random_source *source) {
         check_histories(&stats);
 }
 
-/* The checker, with histories made by hand */
+/* The checker, with handmade histories */
 
 #define OPEN NEVER_ENDED
 /* clang-format off */
@@ -611,7 +614,7 @@ static void check_the_checker(void) {
         while (count < 8 && by_hand[i].calls[count].begin)
             count++;
         history_result result = history_check(by_hand[i].calls, count, (register_state){0}, by_hand[i].losses, false);
-        check_that((result.verdict == history_possible) == by_hand[i].is_possible, __FILE__, __LINE__, by_hand[i].name,
+        check_that((result.outcome == history_possible) == by_hand[i].is_possible, __FILE__, __LINE__, by_hand[i].name,
                    " %s", by_hand[i].is_possible ? "is possible" : "has to be refused");
     }
 }

@@ -1,8 +1,7 @@
-/* Many processes ask for missing keys at once: each key is loaded once, also where
- * all are being loaded at the same time. A lease ends with the process that holds it,
- * and its cell is another's. Where no cell is free, a lease is not recorded, or is
- * not given, as the caller likes. Whoever misses and gets the lease after the value
- * was set gets the value: a hook sets it in between. */
+/* Many processes ask for missing keys at once: each key is loaded once, also when all are being loaded at the same
+ * time. A lease ends with the process that holds it, and its cell is free. If no cell is free, a lease is not
+ * recorded, or is not given, as the caller chooses. A caller that misses and gets the lease after the value was set
+ * gets the value: a hook sets it in between. */
 #include "afterwards.h"
 #include "faults.h"
 #include "files.h"
@@ -79,7 +78,7 @@ static void test_stampede(void) {
     close_gate(&go);
 }
 
-/* A child that does something with a cache, and then lives until it is killed. */
+/* A child that runs a function on a cache, and then lives until it is killed. */
 static pid_t begin_living(const char *where, void (*act)(shale_cache *cache, void *context), void *context) {
     gate done = make_gate();
     pid_t child = fork();
@@ -102,7 +101,7 @@ static void ask_for_all(shale_cache *cache, void *granted) {
         ((_Atomic uint32_t *)granted)[key] += ask_at_once(cache, first_at_once + key, 0, NULL) != 0;
 }
 
-/* Each of four processes gets what leases it can of all keys, before any of them has loaded one. */
+/* Each of four processes gets as many leases of all keys as it can, before any of them has loaded one. */
 static void test_all_at_once(void) {
     enum { askers = 4 };
     _Atomic uint32_t *granted = shared_memory(keys * sizeof *granted);
@@ -159,7 +158,7 @@ static void take_leases(shale_cache *cache, void *context) {
     }
 }
 
-/* A child that asks for leases of so many keys and holds them until it is killed; how many it was given, and whether the
+/* A child that asks for this many leases and holds them until it is killed; how many it was given, and whether the
  * others were refused because there was no room. */
 static pid_t begin_holder(const char *where, uint64_t first, uint64_t count, _Atomic uint64_t *given) {
     return begin_living(where, take_leases, &(wish){first, count, given});
@@ -189,7 +188,7 @@ static void test_killed(void) {
     for (uint64_t key = first + count; key < first + 2 * count; key++)
         CHECK_EQUAL(0, ask_at_once(cache, key, 0, NULL));
     end_holder(other);
-    /* Whoever waits gets one as well. */
+    /* A caller that waits gets one as well. */
     uint64_t key = first + count, lease = ask(cache, key, 0, SHALE_MISS, &value);
     CHECK(lease != 0);
     CHECK_STATUS(SHALE_OK, shale_release(cache, &key, sizeof key, lease));
@@ -198,7 +197,7 @@ static void test_killed(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A process that has ended holds nothing, although its parent has not waited for it. */
+/* A process that has ended holds no lease, although its parent has not waited for it. */
 static void test_zombie(void) {
     const uint64_t key = 2400;
     shale_cache *cache = open_cache();
@@ -217,7 +216,7 @@ static void *wait_for_ever(void *unused) {
     return unused;
 }
 
-/* One whose main thread has ended, and another one has not, lives. */
+/* A process whose main thread has ended, and another one has not, is alive. */
 static void test_without_main_thread(void) {
     const uint64_t key = 2450;
     shale_cache *cache = open_cache();
@@ -258,7 +257,7 @@ static long take_meanwhile(const char *name) {
     return 0;
 }
 
-/* Between the look at the holder's process and the taking of its lease, another takes it. */
+/* Between the check of the holder's process and the taking of its lease, another caller takes it. */
 static void test_taken_meanwhile(void) {
     shale_cache *cache = open_cache();
     _Atomic uint64_t *given = shared_memory(sizeof *given);
@@ -272,7 +271,7 @@ static void test_taken_meanwhile(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A time that is further away than any lease's is damage, and over. */
+/* A time that is further away than any lease's is damage, and counts as over. */
 static void test_damaged(void) {
     const uint64_t key = 2600;
     shale_cache *cache = open_cache();
@@ -297,8 +296,8 @@ static void test_damaged(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* A child of a fork does not hold its parent's leases. With the token it can give one back, or renew it: then it is the
- * child's, and ends with it. */
+/* A child of a fork does not hold its parent's leases. With the token it can release one, or renew it: then the
+ * child holds it, and it ends with the child. */
 static void test_forked(void) {
     enum { renewed = 3000, released, left };
     shale_cache *cache = open_cache();
@@ -321,7 +320,7 @@ static void test_forked(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-/* Of the smallest cache's cells all are taken: those of the living are theirs, and those of the dead the next one's. */
+/* All of the smallest cache's cells are taken: live holders keep theirs, dead holders' cells are reused. */
 static void test_full(void) {
     enum { count = 4000 };
     char *little = path_to("small");
@@ -339,7 +338,7 @@ static void test_full(void) {
         CHECK_EQUAL(0, ask_at_once(cache, key, SHALE_LEASE_RECORDED, &flags));
         CHECK_EQUAL(SHALE_VALUE_UNRECORDED, flags);
     }
-    /* Another has them: that is an answer of its own. */
+    /* Another caller has them, which has its own answer. */
     uint64_t taken = 0;
     for (uint64_t key = 0; key < count; key++) {
         uint32_t flags;
@@ -366,7 +365,7 @@ static void test_full(void) {
 
 static shale_cache *in_between;
 
-/* Between the look, which takes no lock, and the lease, which does. */
+/* Between the read, which takes no lock, and the lease, which does. */
 static long before_call(const char *name) {
     shale_cache *cache = in_between;
     in_between = NULL;

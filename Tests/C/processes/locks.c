@@ -1,8 +1,8 @@
-/* Locks are taken one at a time, so that nobody waits for anybody who waits for him, and the caller's clock is asked
- * while none is held, as it may take its time, or use the cache. The kernel is asked about a lease's process while none
- * is held, too. Every lock of the library's comes by here on its way to libc, while one thread does everything that the
- * interface has, in shards that are full. Only the making of a
- * dictionary takes shards' locks, one after the other, while it holds its own (promises.md, "Invariants").
+/* Locks are taken one at a time, so that there is no deadlock, and the caller's clock is called while none is held,
+ * as it may take its time, or use the cache. The kernel is asked about a lease's process while none is held, too.
+ * This program wraps every lock function that the library calls, while one thread uses the whole interface, in
+ * shards that are full. Only the making of a dictionary takes shards' locks, one after the other, while it holds its
+ * own (recovery.md, "Invariants").
  *
  * locks [operations, 30000] [seed] */
 #include "check.h"
@@ -100,7 +100,7 @@ static void set(shale_cache *cache, random_source *source, uint64_t n, uint64_t 
     case 1: size = sizeof(pattern_head) + random_below(source, 8000), doing = "set"; break;
     case 2: options.flags = SHALE_SET_IF_ABSENT, doing = "set if absent"; break;
     case 3: options.flags = SHALE_SET_IF_PRESENT, doing = "set if present"; break;
-    case 4: options.flags = key % 50 ? 0 : SHALE_SET_PINNED, doing = "set of what is pinned"; break;
+    case 4: options.flags = key % 50 ? 0 : SHALE_SET_PINNED, doing = "set of a pinned key"; break;
     default: doing = "set";
     }
     if (size > 400)
@@ -158,7 +158,7 @@ static void act(shale_cache *cache, random_source *source, uint64_t n) {
 }
 
 /* Another process has the lease of a key, and then takes all cells. */
-static void test_leases_of_another(void) {
+static void test_leases_of_another_user(void) {
     char *other = path_to("leases");
     shale_options options = {.capacity = 1 << 20, .now_ms = now_ms, .flags = SHALE_OPEN_NO_SYNC};
     shale_lease_options lease = {.struct_size = sizeof lease, .flags = SHALE_LEASE_RECORDED};
@@ -179,7 +179,7 @@ static void test_leases_of_another(void) {
     await(&ready);
     doing = "lease";
     for (int round = 0; round < 2; round++) {
-        for (uint64_t key = 0; key < keys; key += 50) { /* for so few there are cells in any case */
+        for (uint64_t key = 0; key < keys; key += 50) { /* there are always cells for this few */
             CHECK_STATUS(SHALE_MISS, shale_lease(cache, &key, sizeof key, &lease, &value, &token));
             CHECK_EQUAL(round > 0, token != 0);
         }
@@ -221,8 +221,8 @@ int main(int argument_count, char **arguments) {
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     CHECK(taken > operations / 2 && asked > operations / 2 && evictions > 0 && cleaned > 0);
-    test_leases_of_another();
-    CHECK(taken_beside > 0); /* dictionaries were made of places that others had */
+    test_leases_of_another_user();
+    CHECK(taken_beside > 0); /* dictionaries were made in places that others had */
     printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken,
            taken_beside, asked);
     free(directory);

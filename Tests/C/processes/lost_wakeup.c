@@ -1,9 +1,7 @@
-/* A process that is killed while it waits for a lock takes nobody else's wake-up
- * with it. The case needs an order of events that chance brings about once in a
- * thousand kills: B and D wait; the lock is released, which wakes B; before B
- * runs, A takes the lock again, without the mark that D waits; B is killed, A
- * releases, and nobody wakes D. Here B has the lowest priority on the processor
- * where A is busy, and A holds the lock in a hook until B is dead. */
+/* The death of a process that waits for a lock loses no other process's wake-up. The case needs an order of events
+ * that happens by chance once in a thousand kills: B and D wait; the lock is released, which wakes B; before B runs,
+ * A takes the lock again, without the mark that D waits; B is killed, A releases, and nothing wakes D. Here B has
+ * the lowest priority on the processor where A is busy, and A holds the lock in a hook until B is dead. */
 #define _GNU_SOURCE
 #include "afterwards.h"
 #include "faults.h"
@@ -26,7 +24,7 @@ static void run_on(int processor) {
     REQUIRE(sched_setaffinity(0, sizeof set, &set) == 0);
 }
 
-/* Whether a process sleeps; it has nothing to sleep on but the lock. */
+/* Whether a process sleeps; it only ever sleeps on the lock. */
 static bool sleeps(pid_t process) {
     char path[64], text[256] = "";
     snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
@@ -91,7 +89,7 @@ static void before_store(const void *at UNUSED) {
     } else if (phase == 2) {
         kill(first.process, SIGKILL);
         REQUIRE(waitpid(first.process, &status, 0) == first.process);
-        /* Where other load took the processor from A, B may have set its key by then: the case did not come about. */
+        /* If other load took the processor from A, B may have set its key by then: the case did not occur. */
         came_about += WIFSIGNALED(status);
     }
     phase = 0;

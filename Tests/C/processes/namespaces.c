@@ -1,8 +1,7 @@
-/* Two PID namespaces on one cache: robust locks name their owners by thread id,
- * which means something else in another namespace. So a second writer from
- * there is told SHALE_E_BUSY, a reader, which takes no locks, is welcome, and
- * nobody is stuck: neither when the others leave, nor when they are killed.
- * Needs the right to make namespaces; skipped without it. */
+/* Two PID namespaces on one cache: robust locks name their owners by thread id, which differs between namespaces. So
+ * a second writer from another namespace gets SHALE_E_BUSY, a reader, which takes no locks, works, and no process
+ * hangs: neither when the others leave, nor when they are killed. Needs the right to create namespaces; skipped
+ * without it. */
 #include "check.h"
 #include "gate.h"
 
@@ -11,7 +10,7 @@
 static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20},
                            read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
 
-/* Runs `work` as the first process of a namespace of its own; its exit code. */
+/* Runs `work` as the first process of its own namespace; returns its exit code. */
 static int elsewhere(int (*work)(const char *), const char *directory) {
     pid_t middle = fork();
     if (middle == 0) {
@@ -88,7 +87,7 @@ int main(void) {
     }
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
-    /* One after the other is no difficulty. */
+    /* One after the other works. */
     CHECK_EQUAL(0, elsewhere(writes, directory));
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
     check_holds(cache, "elsewhere", "value");

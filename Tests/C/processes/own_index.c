@@ -1,6 +1,6 @@
-/* A read-only handle that has made an index of its own, since no writer had left one: while the first writer opens the
- * cache, with a smaller capacity as well, a get is a hit as before, or says that the handle has to be opened again. Never
- * a miss: the writer moves and evicts records, and this index does not follow. */
+/* A read-only handle with a private index, since no writer had left one: while the sole writer opens the cache, with
+ * a smaller capacity as well, a get is a hit as before, or an error that says to open the handle again. Never a
+ * miss: the writer moves and evicts records, and this index does not follow. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -64,7 +64,7 @@ static void test_while_a_writer_opens(uint64_t smaller) {
     for (uint64_t key = 0; key < keys; key++)
         there += was_hit[key] = look(key) == SHALE_OK;
     CHECK(there > keys / 2);
-    /* Who fails to open changes nothing, and ends nobody's handle. */
+    /* A failed open changes nothing, and invalidates no handle. */
     shale_options wrong = {.struct_size = sizeof wrong, .shards = 7};
     shale_cache *none = NULL;
     CHECK_STATUS(SHALE_E_INVALID, shale_open(directory, &wrong, &none));

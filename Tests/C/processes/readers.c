@@ -1,12 +1,11 @@
-/* Readers that are stopped in the middle of a call, for as long as it takes the
- * writers to go round the log several times, and then go on: they give bytes
- * that were current during the call, or a miss where there was one; never a mix.
- * Readers that come while a shard is being rebuilt wait for it, if somebody
- * rebuilds it. And readers that look at everything while everything changes.
+/* Readers are stopped in the middle of a call, for as long as it takes the writers to go round the log several
+ * times, and then continue: they return bytes that were current during the call, or a miss if there was one; never a
+ * mixture. Readers that come while a shard is being rebuilt wait for it, if a process rebuilds it. And readers that
+ * read everything while everything changes.
  *
  * readers [seconds] [seed] */
 #include "check.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "killed.h"
 #include "pattern.h"
 
@@ -19,7 +18,7 @@ static const shale_options options = {.struct_size = sizeof options, .capacity =
 
 static uint64_t seed, stops, wraps, looks, rebuilds, waits;
 
-/* ---- one entry, whose versions are numbered; what readers may find ---- */
+/* ---- one entry, whose versions are numbered; the answers that readers may get ---- */
 
 static struct {
     _Atomic uint64_t begun, completed; /* of the last set */
@@ -38,15 +37,15 @@ static void set_next(shale_cache *cache, size_t size, uint32_t flags) {
     atomic_store(&ledger->completed, version);
 }
 
-/* `may_miss`: it is removed, cleared or evicted (design.md, "Eviction") while the reader is stopped in its call, which may
- * see it before or after. Of the changes, overwritten, moved, recovered and rebuilt do without. */
+/* `may_miss`: it is removed, cleared or evicted (design.md, "Eviction") while the reader is stopped in its call,
+ * which may see it before or after. The changes overwritten, moved, recovered and rebuilt do without. */
 static void get_and_check(shale_cache *cache, bool may_miss) {
     shale_value value = SHALE_VALUE_INIT; /* a new one: its memory is allocated in the middle of the call */
     uint64_t oldest = atomic_load(&ledger->completed), version = 0;
     shale_status status = get_text(cache, "entry", 0, &value);
     uint64_t newest = atomic_load(&ledger->begun);
     count_look();
-    if (status == SHALE_MISS && may_miss && excused(0, "removed, cleared or evicted"))
+    if (status == SHALE_MISS && may_miss && tolerated(0, "removed, cleared or evicted"))
         return;
     CHECK_STATUS(SHALE_OK, status);
     const char *wrong = pattern_check(value.data, value.size, 1, &version);
@@ -72,7 +71,7 @@ static void go_round(shale_cache *cache) {
     wraps += 2;
 }
 
-/* ---- stopped where a buffer is allocated: between the header and the bytes ---- */
+/* ---- stopped while a buffer is allocated: between the header and the bytes ---- */
 
 static unsigned allocations, stop_at;
 
@@ -84,7 +83,7 @@ static long stop_at_allocation(const char *name) {
 
 enum change { overwritten, removed, cleared, moved, recovered, rebuilt, evicted, change_count };
 
-/* By whoever writes next, as its last writer was killed in one. */
+/* By the next writer, as the last one was killed in a change. */
 static void rebuild(shale_cache *cache, const char *directory) {
     shale_stats before = {.struct_size = sizeof before}, after = before;
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &before));
@@ -158,7 +157,7 @@ static void on_rebuild(enum shim_event event, const void *at UNUSED) {
 }
 static bool is_reader;
 
-/* A handle that may write waits for the lock, one that may not sleeps. */
+/* A handle that may write waits for the lock, a read-only one sleeps. */
 static long note_wait(const char *name) {
     if (strcmp(name, "mutex_lock") == 0)
         atomic_store(&ledger->is_waiting, true);
@@ -178,8 +177,8 @@ static bool is_being_rebuilt(const char *directory) {
     return epoch % 2 != 0;
 }
 
-/* A writer that rebuilds the shard, stopped at the n-th of its stores; 0: at none, and its exit code is the number of
- * them in hundreds. */
+/* A writer that rebuilds the shard, stopped at the n-th of its stores; 0: at none, and its exit code is the number
+ * of them in hundreds. */
 static pid_t start_rebuild(shale_cache *cache, const char *directory, uint64_t n) {
     mark_as_being_rebuilt(directory);
     pid_t child = fork();
@@ -214,7 +213,7 @@ static void test_while_being_rebuilt(void) {
             get_and_check(n / 2 % 2 ? reading : cache, false);
             _exit(check_failures != 0);
         }
-        /* It answers nothing before the rebuild has ended: a table that is half made knows of no entry. */
+        /* Readers answer nothing before the rebuild has ended: a half-made table knows of no entry. */
         bool has_answered = false;
         while (!has_answered && !atomic_load(&ledger->is_waiting)) {
             has_answered = waitpid(reader, &status, WNOHANG) == reader;
@@ -234,7 +233,7 @@ static void test_while_being_rebuilt(void) {
     free(directory);
 }
 
-/* A handle whose index is no longer the cache's says so to every read. Closes it and its cursor. */
+/* A handle whose index is no longer the cache's answers an error to every read. Closes it and its cursor. */
 static void check_left_behind(shale_cache *reading, shale_cursor *cursor) {
     shale_value value = SHALE_VALUE_INIT;
     shale_status status = SHALE_OK;
@@ -252,8 +251,9 @@ static void check_left_behind(shale_cache *reading, shale_cursor *cursor) {
     CHECK_STATUS(SHALE_OK, shale_close(reading));
 }
 
-/* Its writer is gone, and nobody else is attached: who cannot write has an index of its own, and waits for nobody. */
-static void test_rebuild_that_nobody_goes_on_with(void) {
+/* The writer that rebuilt has died, and no other is attached: a read-only handle has a private index, and does not
+ * wait. */
+static void test_abandoned_rebuild(void) {
     char *directory = path_to("killed");
     shale_cache *cache = require_open(directory, options);
     set_next(cache, large_size, SHALE_SET_PINNED);
@@ -293,7 +293,7 @@ static void test_rebuild_that_nobody_goes_on_with(void) {
     free(directory);
 }
 
-/* The index that a handle uses is deleted, and a writer makes another: that of the handle is retired. */
+/* The index that a handle uses is deleted, and a writer makes another: the handle's index is retired. */
 static void test_index_that_was_replaced(void) {
     char *directory = path_to("replaced");
     shale_cache *cache = require_open(directory, options);
@@ -303,7 +303,7 @@ static void test_index_that_was_replaced(void) {
     REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reading, &cursor));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     remove_index(directory);
-    get_and_check(reading, false); /* the index is there as long as somebody has it */
+    get_and_check(reading, false); /* the index exists as long as a handle uses it */
     cache = require_open(directory, options);
     check_left_behind(reading, cursor);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -345,8 +345,8 @@ static void test_stopped_anywhere(int64_t duration) {
         if (random_below(&source, 3))
             go_round(cache);
         if (random_below(&source, 10) == 0) {
-            /* In a shard that is sound: a writer that is killed while it mends one leaves that to the reader, who would
-             * be stopped under the lock then, and everybody waits for those. */
+            /* In a sound shard: a writer that is killed while it recovers one leaves that to the reader, which would
+             * be stopped under the lock then, and all others would wait for it. */
             CHECK_STATUS(SHALE_OK, set_text(cache, "entry 2", "finished", NULL));
             kill_a_writer(cache, "entry 2");
         }
@@ -361,7 +361,7 @@ static void test_stopped_anywhere(int64_t duration) {
     free(directory);
 }
 
-/* ---- a look at everything while everything changes ---- */
+/* ---- reading everything while everything changes ---- */
 
 static void write_for_ever(shale_cache *cache, uint64_t number) {
     random_source source = {seed + number};
@@ -417,10 +417,10 @@ int main(int argument_count, char **arguments) {
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
     ledger = shared_memory(sizeof *ledger);
-    begin_excuses();
+    begin_tolerances();
     RUN(test_stopped_between_header_and_bytes);
     RUN(test_while_being_rebuilt);
-    RUN(test_rebuild_that_nobody_goes_on_with);
+    RUN(test_abandoned_rebuild);
     RUN(test_index_that_was_replaced);
     test_stopped_anywhere(duration * 2 / 5);
     test_verify_beside_writers(duration * 2 / 5);
@@ -429,6 +429,6 @@ int main(int argument_count, char **arguments) {
     printf("%" PRIu64 " stops of a reader in a call, %" PRIu64 " times round the log, %" PRIu64 " rebuilds, %" PRIu64
            " of them waited for, %" PRIu64 " whole values, %" PRIu64 " looks at all records\n",
            stops, wraps, rebuilds, waits, (uint64_t)ledger->gets, looks);
-    print_excuses();
+    print_tolerances();
     return finish();
 }

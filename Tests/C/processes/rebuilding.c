@@ -1,6 +1,7 @@
-/* An index that is made anew while others use the cache. The process that opens it first is stopped in the middle of one
- * shard: who comes then waits for that shard alone, rebuilds those whose turn has not come, and finds what a cache finds
- * that was opened by one process. The threads that rebuild shards side by side get no signals, and end with the opening.
+/* An index is rebuilt while others use the cache. The process that opens it first is stopped in the middle of one
+ * shard: later processes wait for that shard alone, rebuild those whose turn has not come, and find the same
+ * contents as in a cache that one process opened. The threads that rebuild shards in parallel get no signals, and
+ * end with the opening.
  *
  * rebuilding */
 #include "check.h"
@@ -24,10 +25,10 @@ static const shale_options read_only = {.struct_size = sizeof read_only, .flags 
 
 static char *directory;
 static uint64_t secret;
-static shale_stats filled; /* of the life in which all was set */
-static atomic_bool *is_waiting; /* whoever waits for the shard, in another process */
+static shale_stats filled; /* of the life in which all entries were set */
+static atomic_bool *is_waiting; /* a process that waits for the shard */
 
-/* By it the numbers of one life differ from those of another by the same distance. */
+/* The distance between the numbers of one life and those of another. */
 static unsigned long long same_random(void) {
     return 88172645463325252u;
 }
@@ -50,7 +51,7 @@ static uint64_t word_of_index(uint64_t offset) {
     return word;
 }
 
-/* ---- what is in the cache ---- */
+/* ---- the contents ---- */
 
 static unsigned char bytes[large_size];
 
@@ -114,7 +115,7 @@ static void remove_cache(void) {
     free(directory);
 }
 
-/* ---- a process that is stopped ---- */
+/* ---- a stopped process ---- */
 
 static unsigned replays, stop_at;
 
@@ -142,7 +143,7 @@ static pid_t start_opening(unsigned n) {
 }
 
 static bool waits_here;
-/* That a reader takes while the shard is held: at most so many before it waits. */
+/* The locks that a reader takes while the shard is held: at most this many before it waits. */
 static atomic_uint *locks;
 
 static long note_wait(const char *name) {
@@ -158,7 +159,7 @@ int nanosleep(const struct timespec *time, struct timespec *left) {
     return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left) == 0 ? 0 : -1;
 }
 
-/* A reader of what is in the shard that is held waits until `child` goes on, or is killed. */
+/* A reader of entries in the held shard waits until `child` continues, or is killed. */
 static void check_waiting(shale_cache *cache, pid_t child, int signal_number, void (*look)(shale_cache *, unsigned),
                           unsigned i) {
     atomic_store(is_waiting, false);
@@ -177,7 +178,7 @@ static void check_waiting(shale_cache *cache, pid_t child, int signal_number, vo
         has_answered = !is_alive(reader);
         sleep_us(100);
     }
-    /* Time for one that waits for nothing: it would take more locks, and answer. */
+    /* Time enough for a reader that does not wait: it would take more locks, and answer. */
     for (int i = 0; i < 100; i++)
         sleep_us(1000);
     CHECK(!has_answered && is_alive(reader) && atomic_load(locks) <= 2);
@@ -237,7 +238,7 @@ static void test_others_go_on(int signal_number) {
     remove_cache();
 }
 
-/* Whose opener was killed, and nobody has come since: the next one goes on with it. */
+/* Their opener was killed, and no process has opened the cache since: the next one continues the rebuild. */
 static void test_killed_alone(void) {
     fill(true);
     pid_t child = start_opening(3);
@@ -265,7 +266,7 @@ static void test_parts_wait_for_manifests(int signal_number) {
     for (unsigned i = 0; i < large_keys; i++)
         check_large(cache, i, 2);
     check_keys_beside(cache, shards);
-    /* Nothing of the values that were replaced takes room. */
+    /* Replaced values take no room. */
     shale_stats found = stats_of(cache);
     CHECK_EQUAL(filled.entries, found.entries);
     CHECK_EQUAL(filled.live_bytes, found.live_bytes);
@@ -345,7 +346,7 @@ static void test_threads(void) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
 
-    /* What fails in any thread fails the opening, with its reason; the next one goes on. */
+    /* A failure in any thread fails the opening, with its reason; the next opening continues. */
     threads_fail = false, reads_fail = true;
     shim_faults.event = meet, waits_for_others = false;
     others = here = 0;

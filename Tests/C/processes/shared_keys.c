@@ -4,7 +4,7 @@
  *
  * shared_keys [seconds] [seed] */
 #include "afterwards.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "pattern.h"
 
 #include <stdatomic.h>
@@ -21,7 +21,7 @@ typedef struct {
     uint64_t version, written;
 } sighting;
 
-static sighting seen[key_count]; /* of each key, the newest that this process has seen */
+static sighting seen[key_count]; /* the newest version of each key that this process has seen */
 
 static void check_value(uint64_t key, const shale_value *value) {
     uint64_t written = 0;
@@ -34,15 +34,14 @@ static void check_value(uint64_t key, const shale_value *value) {
     seen[key] = (sighting){value->version, written};
 }
 
-/* A miss is right for a key that somebody has removed or invalidated, or that has been evicted (design.md, "Eviction"):
- * which of them, this test does not know. stress knows the removals, and histories counts each loss against the
- * evictions. */
+/* A miss is right for a key that was removed or invalidated by another process, or evicted (design.md, "Eviction"):
+ * this test does not know which. stress knows the removals, and histories counts each loss against the evictions. */
 static bool is_found(shale_status status) {
     count_look();
     if (status == SHALE_OK)
         return true;
     CHECK_STATUS(SHALE_MISS, status);
-    excused(0, "removed or evicted");
+    tolerated(0, "removed or evicted");
     return false;
 }
 
@@ -133,7 +132,7 @@ static pid_t start(const char *directory, shale_cache *cache, uint64_t number, i
     if (child != 0)
         return child;
     begin_child(60);
-    /* Half of them use the inherited handle, where there is a directory the others open it. */
+    /* Half of them use the inherited handle; if there is a directory, the others open it. */
     if (directory && number % 2) {
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
@@ -191,7 +190,7 @@ int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 8) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)(duration / 1000) + 60);
-    begin_excuses();
+    begin_tolerances();
     totals = shared_memory(sizeof *totals);
     shale_options options = {.struct_size = sizeof options, .capacity = 1 << 20, .flags = SHALE_OPEN_NO_SYNC};
     char *directory = path_to("one-shard"), *sharded = path_to("four-shards"), *killed = path_to("killed");
@@ -203,7 +202,7 @@ int main(int argument_count, char **arguments) {
     options.segment_size = 128 << 10;
     run(sharded, &options, duration / 4, false);
     run(killed, &options, duration / 4, true);
-    print_excuses();
+    print_tolerances();
     if (check_failures)
         fprintf(stderr, "seed %" PRIu64 "\n", seed);
     free(directory);

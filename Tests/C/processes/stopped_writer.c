@@ -1,10 +1,9 @@
-/* A writer that is stopped in the middle of an operation stops no reader: with
- * SIGSTOP at a store or system call of every kind of operation (aimed.h), another
- * process finds every key as the completed or the intended operation left it, by
- * get, by batch and by cursor. Then the writer goes on, and all is well.
+/* A writer that is stopped in the middle of an operation stops no reader: with SIGSTOP at a store or system call of
+ * every kind of operation (aimed.h), another process finds every key as the completed or the intended operation left
+ * it, by get, by batch and by cursor. Then the writer continues, and completes its operation.
  *
- * Not where a shard is being mended: readers wait for that, by design. Nor where
- * records are damaged: who finds that waits for the lock, to drop them.
+ * Exception: readers wait while a shard is being recovered, by design, and a reader that finds damaged records waits
+ * for the lock, to remove them.
  *
  * stopped_writer [places of each situation, 0: all] [seed] */
 #include "afterwards.h"
@@ -29,7 +28,7 @@ static void read_everything(shale_cache *cache, const situation *s, uint64_t n) 
         if (statuses[key] == SHALE_OK)
             CHECK(!pattern_check(values[key].data, values[key].size, key, &found));
         CHECK(found == shared->ledger.completed[key] || found == shared->ledger.intended[key] ||
-              (s->evicts && !found && excused(0, "evicted"))); /* design.md, "Eviction" */
+              (s->evicts && !found && tolerated(0, "evicted"))); /* design.md, "Eviction" */
     }
     for (uint64_t key = 0; key < count; key++)
         shale_value_free(&values[key]);
@@ -42,7 +41,7 @@ static void read_everything(shale_cache *cache, const situation *s, uint64_t n) 
     CHECK(walked <= count);
 }
 
-/* True where it was stopped. */
+/* True if it was stopped. */
 static bool play(const situation *s, uint64_t n, saved_file *data, saved_file *idx, const ledger *prepared) {
     shale_cache *cache = NULL;
     int status = 0;
@@ -94,13 +93,13 @@ int main(int argument_count, char **arguments) {
             uint64_t from = 1 + k * count / tries, to = 1 + (k + 1) * count / tries;
             hits += play(s, from + random_below(&source, to - from), &data, &idx, prepared);
         }
-        CHECK(hits * 10 >= tries * 9); /* what depends on chance may end sooner */
+        CHECK(hits * 10 >= tries * 9); /* random choices may end it earlier */
         stops += hits;
         all += count;
         played++;
         if (!s->closes) {
-            forget_file(&data);
-            forget_file(&idx);
+            free_file(&data);
+            free_file(&idx);
         }
         free(prepared);
     }

@@ -1,27 +1,25 @@
-/* Processes of threads do everything at once, to the same keys, and are killed
- * at random moments while others go on. Then, and all the time meanwhile:
+/* Processes with threads do everything at once, to the same keys, and are killed at random moments while others go
+ * on. Then, and all the time meanwhile:
  *
- *   - a key reads as what a completed or an intended operation made of it, never
- *     as anything older, of another key, refused, or torn;
- *   - no lock is stuck: whoever survives goes on;
- *   - after each kill beside an open handle, and after each round, a set, a removal, an invalidation and a load succeed,
- *     and an eviction in the rounds that allow one;
- *   - fenced sets of untouched keys are hardly ever refused, and no key is loaded by two at once;
+ *   - a read of a key returns the result of a completed or an intended operation, never an older one, that of
+ *     another key, of a refused call, or a torn one;
+ *   - no lock is stuck: the survivors go on;
+ *   - after each kill beside an open handle, and after each round, a set, a removal, an invalidation and a load
+ *     succeed, and an eviction in the rounds that allow one;
+ *   - fenced sets of unchanged keys are rarely refused, and no key is loaded by two at once;
  *   - no more shards are rebuilt than threads were killed;
- *   - nothing is damaged, and the counters agree with what a cursor finds, and with the audit of both files.
+ *   - nothing is damaged, and the counters agree with a cursor's walk, and with the audit of both files.
  *
  * stress [seconds] [seed]
  *
- * The ledger in shared memory knows the right answers although writers of one
- * key overlap. Each operation that changes something draws a number from one
- * counter when it starts, and notes where the counter is when it has ended; the
- * number is part of the value. So of two operations it is known whether one had
- * ended before the other started. What a read finds is wrong where it had ended
- * before another operation started that had itself ended before the read began.
- * The operations of the killed never end: they may show or not, but the cache's
- * own versions say that what was seen once does not give way to anything older. */
+ * The ledger in shared memory knows the right answers although writers of one key overlap. Each operation that
+ * changes something draws a number from one counter when it starts, and records the counter when it has ended; the
+ * number is part of the value. So of two operations it is known whether one had ended before the other started. A
+ * read's result is wrong if its operation had ended before another operation started that had itself ended before
+ * the read began. A killed thread's operation never ends: it may show or not, but the cache's own versions ensure
+ * that a version once seen is never followed by an older one. */
 #include "afterwards.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "loads.h"
 #include "pattern.h"
 #include "progress_cases.h"
@@ -31,7 +29,7 @@
 
 enum {
     key_count = 1200,
-    hot_keys = 32, /* half of all operations meet here */
+    hot_keys = 32, /* half of all operations use these */
     group_count = 40, /* a tag each */
     counter_count = 8,
     most_processes = 4,
@@ -39,27 +37,27 @@ enum {
     most_operations = 1 << 20, /* of a round */
     rounds_each = 5,  /* with one directory */
     segment_size = 128 << 10,
-    in_parts = segment_size / 8, /* what is larger is */
+    in_parts = segment_size / 8, /* larger values are in parts */
     largest = 200000,
     refused = -1
 };
-/* Of a thousand. A load lasts for an operation, and two in a thousand are refused: those during which their thread lost
- * the processor, so the share hardly depends on how many others want it. The lease of a shared key lasts for an hour,
- * and no shard's 64 are taken at once, so no second one is given. */
+/* Of a thousand. A load lasts for an operation, and two in a thousand are refused: those during which their thread
+ * lost the processor, so the share hardly depends on the machine's load. The lease of a shared key lasts for an
+ * hour, and no shard's 64 are taken at once, so no second one is given. */
 enum { most_refused = 20, most_duplicates = 0 };
 
-/* What operations did to a key, to all keys of a tag, or to all. */
+/* The effects of operations on a key, on all keys of a tag, or on all. */
 typedef struct {
-    _Atomic uint64_t floor;       /* latest start of those that have ended */
-    _Atomic uint64_t gone_until;  /* latest end of those that took it away */
-    _Atomic uint64_t being_taken; /* how many are at it, or were killed at it */
+    _Atomic uint64_t floor;       /* latest start of the ended operations */
+    _Atomic uint64_t removed_until;  /* latest end of the operations that removed it */
+    _Atomic uint64_t being_taken; /* how many run, or were killed in it */
 } account;
 
 typedef struct {
     account account;
     _Atomic uint64_t newest; /* the cache's own version: the highest that was completed or seen */
-    uint64_t base;           /* what it was when the round began; 0: absent */
-    uint64_t since; /* where it was absent and may have been evicted: what of this round and later ones may return */
+    uint64_t base;           /* its state when the round began; 0: absent */
+    uint64_t since; /* absent and perhaps evicted: the values of this round and later ones that may return */
 } key_state;
 
 typedef struct {
@@ -112,14 +110,14 @@ static struct {
      * have room for all, and histories.c counts the losses of a cache that evicts against its evictions. */
     bool is_tight;
     int32_t policy;
-    bool has_clears; /* so counters begin anew; three of four rounds have none */
+    bool has_clears; /* so counters start again; three of four rounds have none */
     uint64_t rebuilds; /* before it */
     char *directory;
 } the_round;
 
 static uint64_t seed, seconds;
 
-/* `floor`: what had ended before and rules it out. */
+/* `floor`: the operation that had ended before and rules it out. */
 static void wrong(const char *what, const char *name, uint64_t number, uint64_t found, uint64_t floor) {
     check_that(false, __FILE__, __LINE__, what,
                ": %s %" PRIu64 ", found %" PRIu64 ":%" PRIu64 ", after operation %" PRIu64 " (%s) of round %" PRIu64
@@ -156,7 +154,7 @@ static void end_change(account *account, uint64_t number, bool takes_away, bool 
         raise_to(&account->floor, number);
     if (takes_away) {
         if (happened)
-            raise_to(&account->gone_until, end);
+            raise_to(&account->removed_until, end);
         atomic_fetch_sub(&account->being_taken, 1);
     }
 }
@@ -183,17 +181,17 @@ static bool may_be_missing(uint64_t key, reading before) {
     for (int i = 0; i < 3; i++) {
         if (atomic_load(&accounts[i]->being_taken) > 0)
             return true;
-        until = highest(until, atomic_load(&accounts[i]->gone_until));
+        until = highest(until, atomic_load(&accounts[i]->removed_until));
     }
     return until >= before.floor && (until > 0 || ledger->keys[key].base == 0);
 }
 
-/* What a call found: returns the value's version, 0 where there was none. */
+/* What a call found: returns the value's version, 0 if there was none. */
 static uint64_t end_reading(uint64_t key, reading before, shale_status status, const shale_value *value) {
     uint64_t found = 0;
     count_look();
     if (status == SHALE_MISS) {
-        if (!may_be_missing(key, before) && !(the_round.is_tight && excused(0, "evicted")))
+        if (!may_be_missing(key, before) && !(the_round.is_tight && tolerated(0, "evicted")))
             wrong("lost", "key", key, 0, before.floor);
         return 0;
     }
@@ -208,12 +206,12 @@ static uint64_t end_reading(uint64_t key, reading before, shale_status status, c
     if (fault) {
     } else if (found >> 32 != the_round.number) {
         key_state *state = &ledger->keys[key];
-        /* What was evicted or expired may be indexed again: recovery.md, "A rebuild". */
+        /* Evicted or expired entries may be indexed again: recovery.md, "A rebuild". */
         bool returns = the_round.is_tight && state->base == 0 && found >> 32 >= state->since;
-        if ((found != state->base && !(returns && excused(1, "back after a rebuild"))) || before.floor > 0)
+        if ((found != state->base && !(returns && tolerated(1, "back after a rebuild"))) || before.floor > 0)
             fault = "older: of an earlier round";
     } else if (number == 0 || number > atomic_load(&ledger->issued)) {
-        fault = "nobody's";
+        fault = "never set";
     } else {
         int64_t end = atomic_load(&ledger->operations[number].end);
         uint64_t version = atomic_load(&ledger->operations[number].version);
@@ -225,7 +223,7 @@ static uint64_t end_reading(uint64_t key, reading before, shale_status status, c
             fault = "of another version than its set said";
     }
     if (!fault && value->version < before.newest)
-        fault = "older than what was seen before";
+        fault = "older than a version seen before";
     if (fault)
         wrong(fault, "key", key, found, before.floor);
     raise_to(&ledger->keys[key].newest, value->version);
@@ -255,7 +253,7 @@ static void read_many(shale_cache *cache, random_source *source, uint64_t *keys,
     }
 }
 
-/* Every entry that a cursor finds passes as a read; returns how many there were. */
+/* Checks every entry that a cursor finds like a read; returns how many there were. */
 static uint64_t walk(shale_cache *cache, uint64_t most) {
     shale_cursor *cursor = NULL;
     shale_value name = SHALE_VALUE_INIT, value = SHALE_VALUE_INIT;
@@ -269,7 +267,7 @@ static uint64_t walk(shale_cache *cache, uint64_t most) {
         uint64_t key = 0;
         count++;
         if (name.size != sizeof key)
-            continue; /* a counter, or what made sure that every shard is written to */
+            continue; /* a counter, or an entry set to write to every shard */
         memcpy(&key, name.data, sizeof key);
         if (CHECK(key < key_count))
             end_reading(key, before[key], SHALE_OK, &value);
@@ -281,7 +279,7 @@ static uint64_t walk(shale_cache *cache, uint64_t most) {
     return count;
 }
 
-/* Large values without all of their parts: a clear came between, and their writer was killed before it looked
+/* Large values without all of their parts: a clear came between, and their writer was killed before it checked
  * again. They count, and are a miss (limits.md, "Not atomic"). */
 static uint64_t count_incomplete(shale_cache *cache) {
     shale_cursor *cursor = NULL;
@@ -299,8 +297,8 @@ static uint64_t count_incomplete(shale_cache *cache) {
 }
 
 /* A counter that was evicted (design.md, "Eviction") or cleared. */
-static bool begins_anew(void) {
-    return (the_round.is_tight || the_round.has_clears) && excused(2, "a counter began anew");
+static bool starts_over(void) {
+    return (the_round.is_tight || the_round.has_clears) && tolerated(2, "a counter started again");
 }
 
 static void read_counter(shale_cache *cache, uint32_t counter, shale_value *value) {
@@ -311,11 +309,11 @@ static void read_counter(shale_cache *cache, uint32_t counter, shale_value *valu
         memcpy(&found, value->data, sizeof found);
     uint64_t most = atomic_load(&state->started);
     count_look();
-    if (found > most || (found < least && !begins_anew()))
+    if (found > most || (found < least && !starts_over()))
         wrong("not a sum of its increments", "counter", counter, found, least);
 }
 
-/* Changing */
+/* Changes */
 
 /* Mostly small; some in parts. */
 static size_t size_of(random_source *source) {
@@ -332,8 +330,8 @@ typedef struct {
     unsigned char bytes[largest];
 } worker;
 
-/* Either a longer age, or none at all, which takes the key away. A call judges ages by the clock when it
- * began: so a key that is given no age must not be touched at the same time by who would prolong it. */
+/* Either a longer age, or none at all, which removes the key. A call evaluates ages by the clock at its beginning:
+ * so a key that is given no age must not be touched at the same time by a call that would prolong it. */
 static bool expires(uint64_t key) {
     return key % 4 == 0;
 }
@@ -346,7 +344,7 @@ static void set(worker *w, uint64_t key, uint32_t flags) {
     }
     if (random_below(&w->source, 16) == 0)
         options.flags |= SHALE_SET_UNCOMPRESSED;
-    bool expires_at_once = !flags && expires(key) && random_below(&w->source, 8) == 0; /* takes the key away */
+    bool expires_at_once = !flags && expires(key) && random_below(&w->source, 8) == 0; /* removes the key */
     options.max_age_ms = expires_at_once ? SHALE_NONE : 0;
     uint64_t tag = key % group_count, version = 0;
     shale_bytes tags = {&tag, sizeof tag};
@@ -410,7 +408,7 @@ static void increment(worker *w, uint32_t counter) {
         return;
     uint64_t most = atomic_load(&state->started);
     count_look();
-    if ((uint64_t)result > most || ((uint64_t)result <= least && !begins_anew()))
+    if ((uint64_t)result > most || ((uint64_t)result <= least && !starts_over()))
         wrong("not a sum of its increments", "counter", counter, (uint64_t)result, least);
     atomic_fetch_add(&state->completed, 1);
 }
@@ -435,7 +433,7 @@ static shale_cache *open_cache(uint32_t flags) {
     return require_open(the_round.directory, options);
 }
 
-/* Another handle for a short while: comes, looks, writes, goes. */
+/* Another handle for a short while: opens, reads, writes, closes. */
 static void come_and_go(worker *w) {
     bool read_only = random_below(&w->source, 2);
     shale_cache *own = w->cache, *cache = open_cache(read_only ? SHALE_OPEN_READ_ONLY : 0);
@@ -475,16 +473,16 @@ static bool is_allowed(enum operation operation) {
     return (operation != op_clear || the_round.has_clears) && (operation != op_evict || the_round.is_tight);
 }
 
-/* A clear and a rebuild refuse fenced sets (shale.h, SHALE_SET_IF_UNTOUCHED). Most rounds have no clears. */
+/* A clear and a rebuild refuse fenced sets (shale.h, SHALE_SET_IF_UNCHANGED). Most rounds have no clears. */
 static void explain_refusal(shale_cache *cache) {
     bool is_explained = the_round.has_clears || stats_of(cache).rebuilds > the_round.rebuilds;
-    if (!(is_explained && excused(6, "fenced set refused")))
+    if (!(is_explained && tolerated(6, "fenced set refused")))
         note_refusal(cache);
 }
 
 static void perform(worker *w, enum operation operation);
 
-/* A load takes as long as another operation. Its key is the worker's own, or one whose lease all of them want. */
+/* A load takes as long as another operation. Its key is the worker's own, or one whose lease all workers want. */
 static void load(worker *w) {
     enum operation meanwhile = choose(&w->source);
     uint32_t slot = (uint32_t)random_below(&w->source, load_keys);
@@ -569,7 +567,7 @@ static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
     _exit(check_failures != 0);
 }
 
-/* Waits until a member has done so many operations more, or is gone: then its exit code says why. */
+/* Waits until a member has done this many more operations, or has ended: then its exit code says why. */
 static void wait_for_progress(uint64_t process, uint64_t count, pid_t child) {
     uint64_t aim = atomic_load(&ledger->progress[process]) + count;
     int64_t deadline = monotonic_ms() + 50000;
@@ -581,7 +579,7 @@ static void wait_for_progress(uint64_t process, uint64_t count, pid_t child) {
             return;
 }
 
-/* Writes until every shard has certainly been written to, so that what the killed left is mended. */
+/* Writes until every shard has certainly been written to, so that killed operations are recovered. */
 static void write_everywhere(shale_cache *cache) {
     for (uint32_t i = 0; i < 64; i++) {
         uint32_t key[3] = {i, i, i};
@@ -590,13 +588,13 @@ static void write_everywhere(shale_cache *cache) {
     }
 }
 
-/* What tags made invisible is still counted: until a shard has noted 384 tags, then it is dropped. */
+/* Entries made invisible by tags are still counted, until a shard has recorded 384 tags; then they are removed. */
 static void sweep_tags(shale_cache *cache) {
     for (uint32_t tag = 0; tag < 400; tag++)
         CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &tag, sizeof tag));
 }
 
-/* Nobody works any more: what every key is now, it is for good. */
+/* No process works any more: each key now has its final value. */
 static void settle(shale_cache *cache) {
     static uint64_t first[key_count];
     shale_value value = SHALE_VALUE_INIT;
@@ -605,13 +603,13 @@ static void settle(shale_cache *cache) {
     write_everywhere(cache);
     for (uint64_t key = 0; key < key_count; key++) {
         uint64_t found = read_key(cache, key, 0, &value);
-        /* What was evicted may be back (recovery.md, "A rebuild"), or go (design.md, "Eviction"), and a clear that was
-         * cut off in some shards comes to its end in the others (limits.md, "Not atomic"). */
+        /* Evicted entries may be back (recovery.md, "A rebuild"), or others be evicted (design.md, "Eviction"), and
+         * a clear that was cut off in some shards is finished in the others (limits.md, "Not atomic"). */
         bool may_return = !first[key] && the_round.is_tight,
              may_go = !found && atomic_load(&ledger->all.being_taken) > 0;
-        if (found != first[key] && !(may_return && excused(3, "back when mended")) &&
-            !(may_go && excused(4, "cleared when mended")))
-            wrong("not what it was before its shard was mended", "key", key, found, first[key]);
+        if (found != first[key] && !(may_return && tolerated(3, "back after recovery")) &&
+            !(may_go && tolerated(4, "cleared by recovery")))
+            wrong("changed by recovery", "key", key, found, first[key]);
         ledger->keys[key].base = found;
         if (begin_reading(key).floor > 0)
             ledger->keys[key].since = the_round.number;
@@ -627,7 +625,7 @@ static void settle(shale_cache *cache) {
     shale_value_free(&value);
 }
 
-/* The next round counts from 1 again; what there is stays. */
+/* The next round counts from 1 again; the entries stay. */
 static void begin_round(void) {
     for (uint64_t key = 0; key < key_count; key++)
         memset(&ledger->keys[key].account, 0, sizeof(account));
@@ -657,14 +655,14 @@ static void play_round(random_source *source, shale_stats *before) {
             live(i, threads[i], inherits ? cache : NULL);
     }
 
-    /* Some die early, while they open the cache; mostly some live on. */
+    /* Some die early, while they open the cache; most live on. */
     uint64_t victims = random_below(source, 4) ? 1 + random_below(source, processes) : processes;
     shale_value value = SHALE_VALUE_INIT;
     for (uint64_t i = 0; i < victims; i++) {
         if (random_below(source, 8))
             wait_for_progress(i, random_below(source, 3000), members[i]);
         int64_t moment = monotonic_us() + (int64_t)random_below(source, 5000);
-        while (attached && monotonic_us() < moment) /* the parent reads what they do */
+        while (attached && monotonic_us() < moment) /* the parent reads their progress */
             read_key(cache, random_below(source, hot_keys), SHALE_GET_PEEK, &value);
         if (!attached)
             sleep_us(moment - monotonic_us());
@@ -687,7 +685,7 @@ static void play_round(random_source *source, shale_stats *before) {
             total.killed++;
             killed_threads += threads[i];
         } else
-            CHECK_EQUAL(0, code); /* it had done all that a round may do */
+            CHECK_EQUAL(0, code); /* it had done all operations of its round */
     }
     atomic_store(&ledger->stop, true);
     for (uint64_t i = victims; i < processes; i++)
@@ -698,7 +696,7 @@ static void play_round(random_source *source, shale_stats *before) {
         cache = open_cache(0);
     settle(cache);
     CHECK(!try_everything(cache, the_round.is_tight, false));
-    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL)); /* what has expired is counted until then */
+    CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL)); /* expired entries are counted until then */
     sweep_tags(cache);
     shale_stats stats = stats_of(cache);
     CHECK(stats.rebuilds - before->rebuilds <= killed_threads);
@@ -708,7 +706,7 @@ static void play_round(random_source *source, shale_stats *before) {
     /* A large value that a clear or an eviction left without parts counts until it is read or evicted: limits.md, "Not
      * atomic". */
     if (found < stats.entries && (the_round.has_clears || the_round.is_tight) &&
-        excused(5, "incomplete values counted"))
+        tolerated(5, "incomplete values counted"))
         found += count_incomplete(cache);
     CHECK_EQUAL(stats.entries, found);
     shale_report report = {.struct_size = sizeof report};
@@ -734,7 +732,7 @@ int main(int argument_count, char **arguments) {
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
     watch((unsigned)seconds + 120);
     ledger = shared_memory(sizeof *ledger);
-    begin_excuses();
+    begin_tolerances();
     begin_loads();
     read_known_failures("stress");
     check_cases(cases, sizeof cases / sizeof *cases);
@@ -746,7 +744,7 @@ int main(int argument_count, char **arguments) {
     uint64_t rounds = 0;
 
     for (; monotonic_ms() < end && check_failures == 0; rounds++) {
-        if (rounds % rounds_each == 0) { /* anew: small and growing, then full, and every second one too small */
+        if (rounds % rounds_each == 0) { /* deleted: small and growing, then full, and every second one too small */
             remove_tree(the_round.directory);
             memset(ledger->keys, 0, sizeof ledger->keys);
             memset(ledger->counters, 0, sizeof ledger->counters);
@@ -775,7 +773,7 @@ int main(int argument_count, char **arguments) {
         printf("%s %" PRIu64 " %s", i ? "," : "", atomic_load(&ledger->done[i]), operation_names[i]);
     printf("; seed %" PRIu64 "; %" PRIu64 " refusals for a shared line", seed, atomic_load(&all_loads->line_shared));
     CHECK(print_shares(load_shares, most_refused, most_duplicates));
-    print_excuses();
+    print_tolerances();
     if (check_failures)
         fprintf(stderr, "again: stress %" PRIu64 " %" PRIu64 "\n", seconds, seed);
     free(the_round.directory);

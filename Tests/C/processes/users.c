@@ -1,7 +1,6 @@
-/* Other users: a read-only handle needs permission to read and nothing else;
- * what somebody else could have prepared is refused, and so is what the
- * permissions do not allow, in words. Needs root, to become others; skipped
- * without it. */
+/* Other users: a read-only handle needs permission to read and nothing else; files that another user could have
+ * prepared are refused, and so are calls without the permissions, with an error message. Needs root, to become
+ * others; skipped without it. */
 #include "check.h"
 #include "gate.h"
 #include "killed.h"
@@ -10,7 +9,7 @@
 #include <grp.h>
 #include <sys/stat.h>
 
-enum { entries = 500, somebody = 65533, nobody = 65534 };
+enum { entries = 500, third_user = 65533, other_user = 65534 };
 
 static const shale_options shared = {.struct_size = sizeof shared, .capacity = 4 << 20, .mode = 0644},
                            read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
@@ -106,60 +105,60 @@ static int file_count(const char *directory) {
     return count;
 }
 
-static void test_a_reader_of_anothers_cache(void) {
+static void test_reader_of_another_users_cache(void) {
     char *directory = path_to("shared"), index[512];
     file_in(index, sizeof index, directory, "shale.index");
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &shared, &cache));
     REQUIRE(chmod(directory, 0755) == 0);
     fill(cache, round_now = 1);
-    as(nobody, reads, directory); /* beside a writer */
-    as(nobody, may_not_write, directory);
+    as(other_user, reads, directory); /* beside a writer */
+    as(other_user, may_not_write, directory);
     fill(cache, round_now = 2);
-    as(nobody, reads, directory);
+    as(other_user, reads, directory);
 
-    kill_a_writer(cache, "killed"); /* a shard that nobody has recovered: it is read as it was */
-    as(nobody, reads, directory);
+    kill_a_writer(cache, "killed"); /* a shard that no process has recovered: it is read as it was */
+    as(other_user, reads, directory);
     fill(cache, round_now = 3);
 
     CHECK(unlink(index) == 0);
-    as(nobody, finds_it_busy, directory);
+    as(other_user, finds_it_busy, directory);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    as(nobody, reads, directory); /* from an index of its own, in memory */
+    as(other_user, reads, directory); /* from a private index, in memory */
     CHECK_EQUAL(1, file_count(directory));
-    as(nobody, may_not_write, directory);
+    as(other_user, may_not_write, directory);
 
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &shared, &cache));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    as(nobody, reads, directory); /* nobody is attached, the index is trusted */
+    as(other_user, reads, directory); /* no process is attached, the index is trusted */
     CHECK(chmod(index, 0600) == 0);
-    as(nobody, may_do_nothing, directory);
+    as(other_user, may_do_nothing, directory);
     CHECK(chmod(index, 0644) == 0);
     char data[512];
     file_in(data, sizeof data, directory, "shale.data");
     CHECK(chmod(data, 0600) == 0);
-    as(nobody, may_do_nothing, directory);
+    as(other_user, may_do_nothing, directory);
     CHECK(chmod(data, 0644) == 0);
     CHECK(chmod(directory, 0700) == 0);
-    as(nobody, may_do_nothing, directory);
+    as(other_user, may_do_nothing, directory);
     CHECK(chmod(directory, 0755) == 0);
-    as(nobody, reads, directory);
+    as(other_user, reads, directory);
     free(directory);
 }
 
-/* What another user, who is not root, has put there is used by nobody else: neither by a third, nor by root. */
-static void test_a_cache_that_somebody_prepared(void) {
+/* Files that another user, who is not root, has put there are used neither by a third user, nor by root. */
+static void test_a_prepared_directory(void) {
     char *open_to_all = path_to("open"), *directory = path_to("open/cache");
     CHECK(mkdir(open_to_all, 0777) == 0 && chmod(open_to_all, 01777) == 0);
-    as(somebody, creates, directory);
+    as(third_user, creates, directory);
     CHECK(chmod(directory, 0777) == 0);
-    as(nobody, finds_anothers, directory);
+    as(other_user, finds_anothers, directory);
     finds_anothers(directory);
     char index[512];
     file_in(index, sizeof index, directory, "shale.index");
     CHECK(unlink(index) == 0);
-    as(nobody, finds_anothers, directory);
-    as(somebody, creates, directory);
+    as(other_user, finds_anothers, directory);
+    as(third_user, creates, directory);
     free(open_to_all);
     free(directory);
 }
@@ -173,7 +172,7 @@ int main(void) {
     char *inside = path_to("inside"); /* makes the temporary directory */
     free(inside);
     REQUIRE(chmod(check_directory, 0755) == 0);
-    RUN(test_a_reader_of_anothers_cache);
-    RUN(test_a_cache_that_somebody_prepared);
+    RUN(test_reader_of_another_users_cache);
+    RUN(test_a_prepared_directory);
     return finish();
 }

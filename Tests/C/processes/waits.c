@@ -1,7 +1,7 @@
-/* A process that is stopped while it holds a lock: whoever needs the lock is told after a second which process that
- * is, once, and is answered SHALE_E_BUSY after lock_timeout_ms, with nothing changed. Readers wait for nothing, except
- * where they meet a rebuild or damage, or draw a token. What follows a call that has succeeded is left undone. The same
- * for those who open and close beside one that is stopped on its way in. */
+/* A process is stopped while it holds a lock: a caller that needs the lock reports that process after a second,
+ * once, and gets SHALE_E_BUSY after lock_timeout_ms, with nothing changed. Readers do not wait, unless they meet a
+ * rebuild or damage, or draw a token. Work after a call that has succeeded is left undone. The same for callers that
+ * open and close beside a process that is stopped while it opens. */
 #define _GNU_SOURCE
 #include "afterwards.h"
 #include "gate.h"
@@ -17,7 +17,7 @@ static const shale_options two_shards = {
 
 static unsigned char bytes[large];
 
-/* ---- what a wait says ---- */
+/* ---- the report of a wait ---- */
 
 typedef struct {
     _Atomic unsigned count;
@@ -147,7 +147,7 @@ static void test_every_call(void) {
     BUSY(shale_remove_many(cache, 2, keys, statuses));
     CHECK_STATUS(SHALE_E_BUSY, statuses[1]);
 
-    /* Readers, and those who need the other shard, wait for nobody. */
+    /* Readers, and callers that need the other shard, do not wait. */
     check_text(cache, taken, "before");
     CHECK_STATUS(SHALE_OK, set_text(cache, of_other, "beside", NULL));
     check_text(cache, of_other, "beside");
@@ -196,7 +196,7 @@ static void test_readers(void) {
     CHECK_STATUS(SHALE_OK, set_text(cache, "damaged", "a value that is damaged", &plain));
     mapped_file data = map_file(directory, "shale.data"), index = map_file(directory, "shale.index");
 
-    /* Stamps are to be rebased: a reader does so where the lock is free. */
+    /* Stamps are to be renumbered: a reader does so if the lock is free. */
     uint64_t *stamp = (void *)(index.bytes + index_head_bytes + shard_stamp), high = UINT64_C(1) << 37;
     pid_t holder = stop_writer(cache, "sound");
     *stamp = high - 1;
@@ -278,7 +278,7 @@ static void stop_in_second_replay(enum shim_event event, const void *at UNUSED) 
         raise(SIGSTOP);
 }
 
-/* A new index, whose opener is stopped in a shard: what needs that shard, or the manifests in it, is busy. */
+/* A new index, whose opener is stopped in a shard: calls that need that shard, or the manifests in it, are busy. */
 static void test_opener_rebuilds(int signal_number) {
     char *directory = path_to("opener rebuilds");
     shale_options options = two_shards, reader = {.flags = SHALE_OPEN_READ_ONLY, .lock_timeout_ms = limit};
@@ -327,13 +327,13 @@ static void test_opener_rebuilds(int signal_number) {
     free(directory);
 }
 
-/* ---- what follows a call ---- */
+/* ---- work after a call ---- */
 
 /* A set of a small value replaces a large one, parts of which are in a shard whose lock is held. */
 static void test_what_follows(void) {
     char *directory = path_to("follows");
     shale_options options = two_shards;
-    options.lock_timeout_ms = 0; /* what follows is given up all the same */
+    options.lock_timeout_ms = 0; /* the work after the call is given up all the same */
     shale_cache *cache = require_open(directory, two_shards), *patient = require_open(directory, options);
     shale_set_options plain = {.struct_size = sizeof plain, .flags = SHALE_SET_UNCOMPRESSED};
     pid_t holder = stop_writer(cache, "holder");
@@ -349,7 +349,7 @@ static void test_what_follows(void) {
     CHECK_EQUAL(0, left.faults);
     CHECK(left.orphans > 0);
 
-    /* The cleaner drops them. */
+    /* The cleaner removes them. */
     for (int i = 0; i < 60; i++) {
         snprintf(key, sizeof key, "filling %d", i);
         for (int round = 0; round < 3; round++)
@@ -363,7 +363,7 @@ static void test_what_follows(void) {
     free(directory);
 }
 
-/* ---- the word that is said ---- */
+/* ---- the report ---- */
 
 typedef struct {
     shale_cache *cache;
@@ -388,7 +388,7 @@ static void test_word(void) {
     shale_cache *cache = require_open(directory, options);
     pid_t holder = stop_writer(cache, "holder");
 
-    /* Several wait without end: one says so, once, however long it takes. */
+    /* Several callers wait without end: one reports it, once, however long it takes. */
     waiter waiters[3];
     for (int i = 0; i < 3; i++) {
         waiters[i] = (waiter){.cache = cache, .key = "waited for"};
@@ -411,7 +411,7 @@ static void test_word(void) {
     check_text(cache, "waited for", "waited");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 
-    /* Call after call: once a minute. The last error is none of the wait's before the call fails. */
+    /* Call after call: once a minute. The last error does not come from the wait before the call fails. */
     options.lock_timeout_ms = 1001;
     cache = require_open(directory, options);
     told.count = 0;
@@ -459,7 +459,7 @@ static void test_thread(void) {
     await(&is_held);
     check_busy(set_text(cache, "held", "by the other", NULL), directory, 0, "beside a thread");
 
-    /* In a child, the same thread is another process's; and so is one of a process with a name like this. */
+    /* In a child, the same thread id is another process's; and so is one of a process with a name like this. */
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
         begin_child(60);
@@ -544,7 +544,7 @@ static void test_opening(void) {
             second = NULL;
         }
         options.flags = 0, options.capacity = 4 << 20;
-        check_text(cache, "key", "before"); /* who is in already needs no such lock */
+        check_text(cache, "key", "before"); /* a process that is attached already needs no such lock */
         CHECK_STATUS(SHALE_OK, set_text(cache, "key", "before", NULL));
 
         options.lock_timeout_ms = 1001;
@@ -555,7 +555,7 @@ static void test_opening(void) {
         options.lock_timeout_ms = limit, options.on_wait = NULL;
         let_opener_go_on(holder);
     }
-    /* A close gives up as well, and makes all durable: nothing is lost. */
+    /* A close gives up as well, and makes everything durable: nothing is lost. */
     pid_t holder = stop_opener(directory, 0);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     let_opener_go_on(holder);

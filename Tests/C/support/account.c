@@ -1,5 +1,5 @@
-/* Audits a cache from outside, without the library (account.h): account DIRECTORY...
- * Nobody may write to it meanwhile. Exits with 1 where a fault was found. */
+/* Audits a cache from outside, without the library (account.h): account DIRECTORY... No process may write to the
+ * cache meanwhile. Exits with 1 if it finds a fault. */
 #include "account.h"
 
 int main(int argument_count, char **arguments) {

@@ -1,20 +1,21 @@
-/* A cache, audited from outside: both of its files, read by Documentation/format.md (layout.h) alone, without the
- * library. What the headers say is compared with what a walk of the log and of the tables finds, and with what the file
- * system says is on the disk:
+/* An audit of a cache from outside: reads both of its files by Documentation/internals/format.md (layout.h) alone, without the
+ * library. Compares what the headers say with a walk of the log and of the tables, and with what the file system
+ * reports:
  *
  *   - superblock, index head and segment headers verify; segment numbers ascend in the queue;
- *   - places (absent, free, in the log, being prepared) add up, and only those that are counted are on the disk;
- *   - the log can be read from the tail to the head, and nothing behind the head's end would come to light in a rebuild;
- *   - each slot is where its key belongs, its bucket reaches it, and no key has two;
+ *   - frames (absent, free, in the log, being prepared) add up, and only those that are counted take disk space;
+ *   - the log is readable from the tail to the head, and a rebuild would find nothing after the head's end;
+ *   - each slot is where its key belongs, within its bucket's maximum displacement, and no key has two slots;
  *   - each slot is the newest that the log has of its key, with the record's flags, kind and expiry;
- *   - entries, slots in use, live, raw, stored and pinned bytes and the dictionaries' counts are the sums of the slots;
- *   - what the log has and the index has not is noted (the ghost word), so that a removal leaves a tombstone;
- *   - no entry is current that an invalidation or an expiry in the log names, unless the tag table knows it;
- *   - large values have all their parts, and parts belong to one (both are counted; whoever asks decides);
+ *   - entries, slots in use, live, raw, stored and pinned bytes and the dictionaries' counts are the sums of the
+ *     slots;
+ *   - keys that only the log has are noted (the residual word), so that a removal leaves a tombstone;
+ *   - no current entry is named by an invalidation or an expiry in the log, unless the tag table has it;
+ *   - large values have all their parts, and each part belongs to one (both are counted; the caller decides);
  *   - the directory takes no more than the capacity.
  *
- * Nobody may write meanwhile, and what a killed writer left must have been mended. The files are mapped without reading
- * ahead, so that looking changes nothing. */
+ * No process may write meanwhile, and what a killed writer left must have been recovered. The files are mapped
+ * without read-ahead, so that the audit changes nothing. */
 #ifndef ACCOUNT_H
 #define ACCOUNT_H
 
@@ -34,25 +35,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What the two files hold, by the audit's own count. */
+/* The contents of the two files, as counted by the audit. */
 typedef struct {
     uint64_t capacity, shards, entries, slots, live, raw, stored, pinned;
     uint64_t in_log, is_free, in_preparation; /* places */
-    uint64_t records, damaged, ghosts;        /* in the log; ghosts: keys that a rebuild would bring back */
-    uint64_t parts, orphans, orphan_bytes;    /* orphans: parts of no manifest */
-    uint64_t incomplete;                      /* manifests without all of their parts */
-    uint64_t being_written;                   /* blobs that the shards list */
+    uint64_t records, damaged, residuals; /* in the log; residuals: keys that a rebuild would bring back */
+    uint64_t parts, orphans, orphan_bytes; /* orphans: parts without a manifest */
+    uint64_t incomplete; /* manifests that lack parts */
+    uint64_t being_written; /* blobs that the shards list */
     uint64_t data_bytes, index_bytes, directory_bytes; /* on the disk */
     unsigned faults;
     char first_fault[256];
 } accounts;
 
 typedef struct {
-    uint64_t offset, length, lsn, key_hash, tags, tag_count, gone;
+    uint64_t offset, length, lsn, key_hash, tags, tag_count, dead_at;
     uint64_t raw, stored, blob, parts;
     uint64_t placed; /* the hash that names its shard: the key's, or that of a part's owner */
     uint32_t location, target; /* of a touch record */
-    uint16_t dictionary;       /* 0: none */
+    uint16_t dictionary; /* 0: none */
     uint8_t kind;
     bool is_pinned, is_damaged; /* damaged: its body does not verify */
 } logged;
@@ -70,9 +71,9 @@ typedef struct {
     uint64_t blob, parts, found;
 } known_blob;
 
-/* Who else had the files; bodies are looked at as well unless nobody had. Whoever reads them fills the kernel's cache with large pages; stored to, such a page is
- * allocated whole, with what nobody counts: then the capacity alone is compared with what is on the disk. Where they
- * are copies, what is on the disk is as the copy left it. */
+/* Which other readers the files had; bodies are checked unless there were none. Reading the files fills the kernel's
+ * cache with large folios; a store to such a folio allocates all of it, which no counter of the cache includes: then
+ * only the capacity is compared with the disk usage. Copies take the disk space that the copy gave them. */
 enum account_files { account_own_files, account_read_files, account_copied_files };
 
 typedef struct {
@@ -83,7 +84,7 @@ typedef struct {
     uint64_t data_size, index_size, secret, expiry_base, max_entries;
     int data_fd, index_fd;
     layout l;
-    /* of the shard at hand */
+    /* of the current shard */
     uint64_t shard;
     const unsigned char *header;
     struct segment {
@@ -105,7 +106,7 @@ typedef struct {
     size_t part_count, part_room;
 } audit;
 
-static bool account_is_quiet; /* for who plants faults */
+static bool account_is_quiet; /* for tests that plant faults */
 
 static void account_fault(audit *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -217,8 +218,8 @@ static bool account_read_head(audit *a) {
     return true;
 }
 
-/* Data where nothing is counted; what was allocated and never written is a hole to SEEK_DATA. `is_counted` answers for
- * the page at an offset, and says how far its answer holds. */
+/* Checks that uncounted areas have no data; SEEK_DATA reports what was allocated and never written as a hole.
+ * `is_counted` answers for the page at an offset, and says how far its answer holds. */
 static void account_check_holes(audit *a, int fd, const char *name,
                                 bool (*is_counted)(audit *a, uint64_t at, uint64_t *end)) {
     off_t at = 0, end;
@@ -248,7 +249,7 @@ static bool account_data_counts(audit *a, uint64_t at, uint64_t *end) {
     return place < l->rows && a->index[shard_offset(l, shard) + l->states + place] != frame_absent;
 }
 
-/* Bytes of a shard's region that a table of so many buckets has. */
+/* The bytes of a shard's region that a table with this many buckets takes. */
 static uint64_t account_region_bytes(const audit *a, uint64_t buckets) {
     return a->l.region + table_bytes_of(buckets);
 }
@@ -268,7 +269,7 @@ static bool account_index_counts(audit *a, uint64_t at, uint64_t *end) {
 
 /* The log of a shard */
 
-/* The record at an offset of a place, where it verifies there. */
+/* The record at an offset of a frame, if it verifies. */
 static bool account_verify_record(const audit *a, uint64_t place, uint64_t at, record_view *r) {
     uint64_t base = frame_offset(&a->l, a->shard, place), room = a->l.segment_size - at;
     const unsigned char *p = a->data + base + at;
@@ -296,7 +297,7 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
     const unsigned char *p = a->data + r->offset;
     bool keeps_stale = r->flags & 2;
     uint64_t expires = word_at(p + 40) >> 16, never = (UINT64_C(1) << 48) - 1,
-             gone = keeps_stale && expires != never ? word_at(p + record_header_bytes) : expires;
+             dead_at = keeps_stale && expires != never ? word_at(p + record_header_bytes) : expires;
     *n = (logged){.offset = r->offset,
                   .length = r->length,
                   .lsn = r->lsn,
@@ -309,7 +310,7 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
                   .stored = r->stored_size,
                   .dictionary = r->codec == 2 ? (uint16_t)r->dictionary : 0,
                   .key_hash = r->key_size ? account_hash(a->data + r->key, r->key_size, a->secret) : 0,
-                  .gone = gone == never ? UINT64_MAX : gone};
+                  .dead_at = dead_at == never ? UINT64_MAX : dead_at};
     n->placed = n->key_hash;
     const unsigned char *stored = a->data + r->stored;
     if (a->files != account_own_files && !account_is_body_sound(a, place, r)) {
@@ -333,7 +334,7 @@ static void account_note_record(audit *a, uint64_t place, uint64_t at, const rec
         if (n->raw != word_at(stored + 8))
             account_fault(a, "a manifest of %" PRIu64 " bytes that says %" PRIu64, n->raw, word_at(stored + 8));
     } else if (r->kind == record_part) {
-        n->raw = n->stored = 0; /* the manifest counts for all */
+        n->raw = n->stored = 0; /* the manifest counts for all parts */
         if (r->key_size == 24) {
             n->blob = word_at(a->data + r->key);
             if (n->blob & blob_is_in_one_shard)
@@ -369,7 +370,7 @@ static void account_walk_segment(audit *a, uint64_t place, uint64_t from, bool i
         account_fault(a, "the head's last record ends at %" PRIu64 ", its offset is %" PRIu64, at, end);
     for (; at + record_header_bytes <= a->l.segment_size; at += 8)
         if (account_verify_record(a, place, at, &r) && r.kind != record_end) {
-            account_fault(a, "a record behind the head's end, at %" PRIu64 " of place %" PRIu64, at, place);
+            account_fault(a, "a record after the head's end, at %" PRIu64 " of place %" PRIu64, at, place);
             return;
         }
 }
@@ -431,7 +432,7 @@ static bool account_walk_log(audit *a) {
         states[state]++;
         if ((state == frame_free || state == frame_in_log) &&
             frame_offset(&a->l, a->shard, place) + a->l.segment_size > a->data_size) {
-            account_fault(a, "place %" PRIu64 " lies behind the end of the file", place);
+            account_fault(a, "place %" PRIu64 " lies past the end of the file", place);
             return false;
         }
     }
@@ -466,16 +467,16 @@ static bool account_walk_log(audit *a) {
         return false;
     account_find_segments(a);
     if (count && a->proven_number > account_word(a, shard_tail_number))
-        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", behind the tail %" PRIu64, a->proven_number,
+        account_fault(a, "a rebuild would begin at segment %" PRIu64 ", after the tail %" PRIu64, a->proven_number,
                       account_word(a, shard_tail_number));
     if (account_word(a, shard_proven_tail) > a->proven_number)
         account_fault(a, "a rebuild would begin at segment %" PRIu64 ", the index says at %" PRIu64, a->proven_number,
                       account_word(a, shard_proven_tail));
-    /* (A log that was abandoned is empty: what is found of it lies before the tail, and before the synced position.) */
+    /* (An abandoned log is empty: its records lie before the tail, and before the synced position.) */
     uint64_t newest = count ? previous : account_word(a, shard_tail_number) - 1;
     if (a->segment_count && a->segments[a->segment_count - 1].number > newest)
         account_fault(a, "segment %" PRIu64 " is above the head", a->segments[a->segment_count - 1].number);
-    /* What the cleaner has read is not the log's any more for the index; a rebuild may read it again. */
+    /* Records that the cleaner has read no longer count for the index; a rebuild may read them again. */
     for (size_t i = 0; i < a->segment_count; i++) {
         bool is_first = a->segments[i].number == a->proven_number;
         if (a->segments[i].number >= a->proven_number)
@@ -487,7 +488,7 @@ static bool account_walk_log(audit *a) {
     return a->result.faults == faults;
 }
 
-/* The last word on each key */
+/* The last record of each key */
 
 /* Where a key is noted, or will be. */
 static known_key *account_key(const audit *a, uint64_t hash, enum key_kind kind) {
@@ -504,7 +505,7 @@ static logged *account_record(const audit *a, uint32_t location) {
     return a->places[i] ? &a->records[a->places[i] - 1] : NULL;
 }
 
-/* A rebuild drops what was made with a dictionary that is no more. */
+/* A rebuild discards values whose dictionary no longer exists. */
 static bool account_has_dictionary(const audit *a, const logged *r) {
     uint64_t places = a->l.dictionary_places;
     return r->dictionary == 0 ||
@@ -535,15 +536,15 @@ static void account_replay(audit *a) {
         key->kind = kind;
         const logged *value = key->value ? &a->records[key->value - 1] : NULL;
         if (r->is_damaged || !account_has_dictionary(a, r)) {
-            /* It supersedes all the same, but not what it was copied from. */
+            /* It supersedes all earlier records except the one that it was copied from. */
             if (!value || value->lsn != r->lsn)
                 *key = (known_key){.hash = r->key_hash, .kind = kind, .newest = UINT32_MAX};
         } else if (r->kind == record_touch) {
-            /* It counts for the very record that it names, and nothing else. */
+            /* It counts only for the record that it names. */
             if (value && value->location == r->target)
                 key->newest = n + 1;
             else if (!key->newest)
-                key->newest = UINT32_MAX; /* its place is taken, and nothing is known */
+                key->newest = UINT32_MAX; /* its place is reused, so nothing is known of it */
         } else {
             key->newest = n + 1;
             key->value = r->kind == record_tombstone ? 0 : n + 1;
@@ -551,7 +552,7 @@ static void account_replay(audit *a) {
     }
 }
 
-/* Under which lsn the tag table says that a tag was invalidated, or expired; 0: it does not. */
+/* The lsn at which the tag table has a tag as invalidated, or expired; 0: it has none. */
 static uint64_t account_tag(const audit *a, uint64_t tag, enum key_kind kind) {
     uint64_t lsn = 0;
     for (unsigned generation = 0; generation < 2; generation++) {
@@ -567,7 +568,7 @@ static uint64_t account_tag(const audit *a, uint64_t tag, enum key_kind kind) {
     return lsn;
 }
 
-/* True where an invalidation that the log has took it away, or an expiry made it stale. */
+/* True if an invalidation in the log removed it, or an expiry made it stale. */
 static bool account_is_ended(const audit *a, const logged *value, enum key_kind kind) {
     for (uint64_t i = 0; i < value->tag_count; i++) {
         uint64_t tag = word_at(a->data + value->tags + i * 8), hash = account_hash(&tag, 8, a->secret);
@@ -584,24 +585,24 @@ typedef struct {
     uint64_t entries, used, live, raw, stored, pinned, dictionaries[dictionary_words];
 } sums;
 
-static uint64_t account_home(const unsigned char *header, uint32_t fraction) {
+static uint64_t account_home(const unsigned char *header, uint32_t hash_bits) {
     uint64_t shape = word_at(header + shard_shape), buckets = shape & 0xffffff, frontier = shape >> 24 & 0xffffff,
              mode = shape >> 48;
-    uint64_t home = fraction * buckets >> 32, next = buckets + larger(64, buckets / 4);
+    uint64_t home = hash_bits * buckets >> 32, next = buckets + larger(64, buckets / 4);
     if (mode == 2)
         next = larger(256, buckets - buckets / 5);
-    return mode == 0 || (mode == 1 ? home < frontier : home >= frontier) ? home : fraction * next >> 32;
+    return mode == 0 || (mode == 1 ? home < frontier : home >= frontier) ? home : hash_bits * next >> 32;
 }
 
-static uint64_t account_reach(const audit *a, uint64_t home) {
+static uint64_t account_max_displacement(const audit *a, uint64_t home) {
     const unsigned char *bucket = a->index + bucket_offset(&a->l, a->shard, home);
-    uint64_t reach = 0;
+    uint64_t displacement = 0;
     for (int i = 0; i < 4; i++)
         if (word_at(bucket + i * slot_bytes) >> 60 & 1)
-            reach = reach * 2 + 1;
+            displacement = displacement * 2 + 1;
         else
             break;
-    return reach;
+    return displacement;
 }
 
 static void account_check_frame(audit *a, uint64_t bucket, uint64_t word0, const logged *r) {
@@ -611,7 +612,7 @@ static void account_check_frame(audit *a, uint64_t bucket, uint64_t word0, const
     else if (home + displacement != bucket)
         account_fault(a, "bucket %" PRIu64 ": a slot is displaced by %" PRIu64 ", its home is %" PRIu64, bucket,
                       displacement, home);
-    else if (account_reach(a, home) < displacement)
+    else if (account_max_displacement(a, home) < displacement)
         account_fault(a, "bucket %" PRIu64 " does not reach its entry in %" PRIu64, home, bucket);
     if ((r->placed >> 32) * a->l.shards >> 32 != a->shard)
         account_fault(a, "bucket %" PRIu64 ": an entry of another shard", bucket);
@@ -626,11 +627,11 @@ static void account_check_flags(audit *a, uint64_t bucket, uint64_t word0, uint6
         account_fault(a, "bucket %" PRIu64 ": the slot says kind %u, its record %u", bucket, kind, expected);
     if ((word0 >> 61 & 1) != r->is_pinned)
         account_fault(a, "bucket %" PRIu64 ": slot and record disagree on being pinned", bucket);
-    uint64_t expiry = word1 >> 40, units = r->gone / 64000 + (r->gone % 64000 != 0);
+    uint64_t expiry = word1 >> 40, units = r->dead_at / 64000 + (r->dead_at % 64000 != 0);
     bool asks_record = expiry == 1 || expiry == 0xffffff;
-    if (r->kind != record_part && !asks_record && expiry != (r->gone == UINT64_MAX ? 0 : units - a->expiry_base))
+    if (r->kind != record_part && !asks_record && expiry != (r->dead_at == UINT64_MAX ? 0 : units - a->expiry_base))
         account_fault(a, "bucket %" PRIu64 ": the slot's expiry is %" PRIu64 ", its record's %" PRIu64, bucket, expiry,
-                      r->gone == UINT64_MAX ? 0 : units - a->expiry_base);
+                      r->dead_at == UINT64_MAX ? 0 : units - a->expiry_base);
     if ((word1 & ((UINT64_C(1) << 38) - 1)) > account_word(a, shard_stamp))
         account_fault(a, "bucket %" PRIu64 ": a stamp above the counter", bucket);
 }
@@ -674,7 +675,7 @@ static void account_check_slot(audit *a, uint64_t bucket, uint64_t word0, uint64
     if (newest != r)
         account_fault(a,
                       "bucket %" PRIu64 ": the record of lsn %" PRIu64
-                      " is current, and the log has one of kind %u and lsn %" PRIu64 " behind it",
+                      " is current, and the log has one of kind %u and lsn %" PRIu64 " after it",
                       bucket, r->lsn, newest ? newest->kind : 0, newest ? newest->lsn : 0);
     if (key->is_seen)
         account_fault(a, "bucket %" PRIu64 ": a second slot for one key", bucket);
@@ -730,7 +731,7 @@ static void account_check_table(audit *a) {
     account_compare(a, "pinned", shard_pinned, sum.pinned);
     for (int i = 0; i < dictionary_words; i++)
         account_compare(a, "a dictionary's count", shard_dictionaries + i * 8, sum.dictionaries[i]);
-    /* (Of a writer that was killed, one too many may be counted.) */
+    /* (A killed writer may have counted one too many.) */
     for (unsigned generation = 0; generation < 2; generation++) {
         uint64_t tags = 0, cells = tag_cells_of(a->header, generation),
                  counted = account_word(a, shard_tag_counts + 8 * generation);
@@ -751,23 +752,23 @@ static void account_check_table(audit *a) {
     a->result.pinned += sum.pinned;
 }
 
-/* Keys that a replay of the log ends with and the index has not: a removal of one has to leave a tombstone, which it
- * does while the ghost word is not below the segment where a rebuild would begin. */
-static void account_check_ghosts(audit *a) {
-    uint64_t ghosts = 0;
+/* Keys that a replay of the log ends with and the index lacks: removing one has to leave a tombstone, which happens
+ * while the residual word is not below the segment where a rebuild would begin. */
+static void account_check_residuals(audit *a) {
+    uint64_t residuals = 0;
     for (size_t i = 0; i < a->table_size; i++) {
         const known_key *key = &a->keys[i];
         if (!key->newest || key->newest == UINT32_MAX || key->is_seen || key->kind != key_of_entry || !key->value)
             continue;
-        ghosts += !account_is_ended(a, &a->records[key->value - 1], key_of_tag);
+        residuals += !account_is_ended(a, &a->records[key->value - 1], key_of_tag);
     }
-    a->result.ghosts += ghosts;
-    if (ghosts &&
-        (account_word(a, shard_ghost) == 0 || account_word(a, shard_ghost) < account_word(a, shard_proven_tail)))
+    a->result.residuals += residuals;
+    if (residuals &&
+        (account_word(a, shard_residual) == 0 || account_word(a, shard_residual) < account_word(a, shard_proven_tail)))
         account_fault(a,
                       "%" PRIu64
-                      " keys of the log are not in the index, which says that none was dropped since segment %" PRIu64,
-                      ghosts, account_word(a, shard_proven_tail));
+                      " keys of the log are not in the index, which says that none was unlinked since segment %" PRIu64,
+                      residuals, account_word(a, shard_proven_tail));
 }
 
 static void account_check_shard(audit *a, uint64_t shard) {
@@ -783,7 +784,7 @@ static void account_check_shard(audit *a, uint64_t shard) {
         return;
     account_replay(a);
     account_check_table(a);
-    account_check_ghosts(a);
+    account_check_residuals(a);
 }
 
 /* Large values, over all shards */
@@ -851,7 +852,7 @@ static void account_check_disk(audit *a, uint64_t capacity) {
                       capacity);
 }
 
-/* All of it. Each fault is printed; the result says how many there were. */
+/* The whole audit. Prints each fault; the result has their number. */
 static inline accounts take_account(const char *directory, enum account_files files) {
     audit a = {.directory = directory, .data_fd = -1, .index_fd = -1, .files = files};
     if (account_map(&a, "shale.data", &a.data_fd, &a.data, &a.data_size, &a.result.data_bytes) &&
@@ -886,11 +887,11 @@ static inline void print_account(const accounts *n, FILE *to) {
             "%" PRIu64 " entries in %" PRIu64 " shards, %" PRIu64 " pinned, %" PRIu64 " bytes live, %" PRIu64
             " raw, %" PRIu64 " stored; %" PRIu64 " records, %" PRIu64 " damaged, %" PRIu64
             " keys of the log alone; %" PRIu64 " places in the log, %" PRIu64 " free, %" PRIu64
-            " being prepared; %" PRIu64 " parts, %" PRIu64 " of nobody (%" PRIu64 " bytes), %" PRIu64
+            " being prepared; %" PRIu64 " parts, %" PRIu64 " orphaned (%" PRIu64 " bytes), %" PRIu64
             " values incomplete, %" PRIu64 " being written; %" PRIu64 " bytes on the disk of %" PRIu64 "; %u faults\n",
-            n->entries, n->shards, n->pinned, n->live, n->raw, n->stored, n->records, n->damaged, n->ghosts, n->in_log,
-            n->is_free, n->in_preparation, n->parts, n->orphans, n->orphan_bytes, n->incomplete, n->being_written,
-            n->data_bytes + n->index_bytes + n->directory_bytes, n->capacity, n->faults);
+            n->entries, n->shards, n->pinned, n->live, n->raw, n->stored, n->records, n->damaged, n->residuals,
+            n->in_log, n->is_free, n->in_preparation, n->parts, n->orphans, n->orphan_bytes, n->incomplete,
+            n->being_written, n->data_bytes + n->index_bytes + n->directory_bytes, n->capacity, n->faults);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* The audit of account.h is itself tested: it finds nothing in caches that were used in every way, and finds each fault
- * that is planted in their files.
+/* Tests the audit of account.h: it finds nothing in caches that were used in every way, and finds each fault that is
+ * planted in their files.
  *
  * accounting [rounds, 8] [seed] */
 #include "afterwards.h"
@@ -62,7 +62,7 @@ static void used_in_every_way(uint64_t rounds) {
             CHECK_EQUAL(found.stored, stats.stored_bytes);
             CHECK_EQUAL(0, found.incomplete);
             CHECK_EQUAL(0, found.being_written);
-            CHECK_EQUAL(0, found.orphans); /* never do more than four large values go at a time here */
+            CHECK_EQUAL(0, found.orphans); /* an eviction here never removes more than four large values */
             if (part == 3) { /* and with another capacity */
                 CHECK_STATUS(SHALE_OK, shale_close(cache));
                 cache = open_cache(directory, capacity = capacity * (round % 2 ? 2 : 3) / 2, 0);
@@ -83,7 +83,7 @@ static struct {
     char *directory;
     mapped_file data, index;
     layout l;
-    uint64_t old_slot, old_stamp, gone_slot; /* of keys that were replaced and removed since */
+    uint64_t old_slot, old_stamp, removed_slot; /* of keys that were replaced and removed since */
     uint64_t replaced, removed; /* where those slots are or were, in the index */
 } planted;
 
@@ -95,7 +95,7 @@ static unsigned char *slot_at(uint64_t n) {
     return planted.index.bytes + slot_offset(&planted.l, 0, n);
 }
 
-/* The first slot, from `n` on, with these bits of its first word; or the first that is free. */
+/* The first slot, from `n` on, with these bits of its first word; or the first free one. */
 static uint64_t find_slot(uint64_t n, uint64_t mask, uint64_t bits) {
     while (n < buckets_of(shard_header()) * 4 &&
            ((uint32_t)word_at(slot_at(n)) == 0 || (word_at(slot_at(n)) & mask) != bits))
@@ -115,7 +115,7 @@ enum { kind_plain = 0, kind_tagged = 1, kind_part = 2, kind_touched = 3 };
 #define KIND(kind) ((uint64_t)(kind) << 62)
 #define KIND_MASK KIND(3)
 #define PINNED (UINT64_C(1) << 61)
-#define REACH (UINT64_C(1) << 60)
+#define DISPLACEMENT_BIT (UINT64_C(1) << 60)
 #define DISPLACEMENT (UINT64_C(15) << 56)
 
 static void entries(void) {
@@ -172,22 +172,22 @@ static void fingerprint(void) {
     poke(slot_at(n), word_at(slot_at(n)) ^ UINT64_C(1) << 32);
 }
 static void reach(void) {
-    /* The bucket's home is the entry's; without its first bit it reaches nothing. */
+    /* The bucket is the entry's home; without its first displacement bit no entry may lie outside it. */
     uint64_t n = 0;
     do
         n = find_slot(n + 1, 0, 0);
     while (!(word_at(slot_at(n)) & DISPLACEMENT));
     unsigned char *home = slot_at((n / 4 - (word_at(slot_at(n)) >> 56 & 15)) * 4);
     for (int i = 0; i < 4; i++)
-        poke(home + i * slot_bytes, word_at(home + i * slot_bytes) & ~REACH);
+        poke(home + i * slot_bytes, word_at(home + i * slot_bytes) & ~DISPLACEMENT_BIT);
 }
 static void moved_slot(void) {
     uint64_t from = find_slot(0, DISPLACEMENT, 0), to = from + 4;
     while ((uint32_t)word_at(slot_at(to)) != 0)
         to += 4;
-    poke(slot_at(to), word_at(slot_at(from)) & ~REACH);
+    poke(slot_at(to), word_at(slot_at(from)) & ~DISPLACEMENT_BIT);
     poke(slot_at(to) + 8, word_at(slot_at(from) + 8));
-    poke(slot_at(from), word_at(slot_at(from)) & REACH);
+    poke(slot_at(from), word_at(slot_at(from)) & DISPLACEMENT_BIT);
 }
 static void second_slot(void) {
     uint64_t from = 0, to;
@@ -196,7 +196,7 @@ static void second_slot(void) {
         for (to = from / 4 * 4; to < from / 4 * 4 + 4 && (uint32_t)word_at(slot_at(to)) != 0; to++) {
         }
     } while (to == from / 4 * 4 + 4);
-    poke(slot_at(to), (word_at(slot_at(from)) & ~REACH) | (word_at(slot_at(to)) & REACH));
+    poke(slot_at(to), (word_at(slot_at(from)) & ~DISPLACEMENT_BIT) | (word_at(slot_at(to)) & DISPLACEMENT_BIT));
     poke(slot_at(to) + 8, word_at(slot_at(from) + 8));
 }
 static void pinned_bit(void) {
@@ -216,17 +216,17 @@ static void stale_slot(void) {
          (word_at(planted.index.bytes + planted.replaced) & ~(uint64_t)UINT32_MAX) | (uint32_t)planted.old_slot);
 }
 static void removed_slot(void) {
-    poke(planted.index.bytes + planted.removed, planted.gone_slot);
+    poke(planted.index.bytes + planted.removed, planted.removed_slot);
 }
 static void wild_slot(void) {
     uint64_t n = find_slot(0, 0, 0);
     poke(slot_at(n), word_at(slot_at(n)) + 1);
 }
-static void forgotten_tag(void) {
+static void removed_tag(void) {
     poke(shard_header() + shard_tag_generations, 0);
 }
-static void ghost(void) {
-    poke(shard_header() + shard_ghost, 0);
+static void residual(void) {
+    poke(shard_header() + shard_residual, 0);
 }
 static void damaged_record(void) {
     uint64_t n = queued_frame(&planted.l, shard_header(), 0);
@@ -239,7 +239,7 @@ static void record_behind_the_end(void) {
 static void punch(int fd, uint64_t at, uint64_t size) {
     REQUIRE(fallocate(fd, FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, (off_t)at, (off_t)size) == 0);
 }
-/* The last absent place, behind whose begin the file goes on or may. */
+/* The last absent frame; the file may have content after its start. */
 static uint64_t stray_offset(void) {
     uint64_t n = planted.l.rows - 1;
     while (shard_header()[planted.l.states + n] != frame_absent)
@@ -292,8 +292,8 @@ static const struct {
     {moved_slot, "its home is", NULL}, {second_slot, "a second slot", NULL}, {pinned_bit, "being pinned", NULL}, {kind_bits, "the slot says kind", NULL},
     {expiry, "the slot's expiry", NULL}, {stale_slot, "is current, and the log has one of kind 1", NULL},
     {removed_slot, "is current, and the log has one of kind 4", NULL}, {wild_slot, "no record of the log", NULL},
-    {forgotten_tag, "the tag table does not", NULL}, {ghost, "are not in the index", NULL}, {damaged_record, "no record at", damaged_record},
-    {record_behind_the_end, "behind the head's end", NULL}, {stray_page, "shale.data has", punch_stray_page}, {stray_index_page, "shale.index has", punch_stray_index_page},
+    {removed_tag, "the tag table does not", NULL}, {residual, "are not in the index", NULL}, {damaged_record, "no record at", damaged_record},
+    {record_behind_the_end, "after the head's end", NULL}, {stray_page, "shale.data has", punch_stray_page}, {stray_index_page, "shale.index has", punch_stray_index_page},
     {over_capacity, "shale.data takes", within_capacity}, {superblock, "no copy of the superblock", superblock},
     {other_index, "not this cache's", NULL}, {lost_blocks, "another header", NULL}, /* the last: there is no way back */
 };
@@ -321,7 +321,7 @@ static void prepare(void) {
     CHECK_STATUS(SHALE_OK, shale_invalidate(cache, &invalidated, sizeof invalidated));
     CHECK_STATUS(SHALE_OK, shale_evict(cache, 30, NULL));
 
-    /* What a slot was before its key was replaced, and before it was removed: the last two keys. */
+    /* Slots before their keys were replaced, and removed: the last two keys. */
     planted.data = map_file(planted.directory, "shale.data");
     planted.index = map_file(planted.directory, "shale.index");
     planted.l = layout_of(planted.data.bytes);
@@ -340,7 +340,7 @@ static void prepare(void) {
                 if (i == 0)
                     planted.replaced = at, planted.old_slot = word_at(before + at);
                 else
-                    planted.removed = at, planted.gone_slot = word_at(before + at);
+                    planted.removed = at, planted.removed_slot = word_at(before + at);
             }
     }
     free(before);
@@ -367,7 +367,7 @@ static void planted_faults(void) {
         faults[i].plant();
         accounts found = take_account(planted.directory, account_own_files);
         check_that(found.faults > 0 && strstr(found.first_fault, faults[i].found), __FILE__, __LINE__, faults[i].found,
-                   " is what the audit should have said; it said: %s", found.faults ? found.first_fault : "nothing");
+                   " should be in the audit's output, which is: %s", found.faults ? found.first_fault : "nothing");
         if (faults[i].undo)
             faults[i].undo();
         restore_index(index);

@@ -1,5 +1,4 @@
-/* When a file was made, and when it was changed, in nanoseconds since 1970, as the index names it; 0 where that is not
- * known. */
+/* When a file was created and changed, in nanoseconds since 1970, as the index records it; 0 if unknown. */
 #ifndef BIRTH_H
 #define BIRTH_H
 

@@ -1,4 +1,4 @@
-/* All calls that change something, for a handle that may not. */
+/* All calls that change something, for a handle that must not. */
 #ifndef CHANGES_H
 #define CHANGES_H
 
@@ -16,7 +16,7 @@ static inline void check_changes_answer(shale_status expected, shale_cache *cach
     CHECK_STATUS(expected, shale_remove_many(cache, 1, &bytes, &status));
     CHECK_STATUS(expected, shale_expire(cache, key, size));
     CHECK_STATUS(expected, shale_touch(cache, key, size, 1));
-    CHECK_STATUS(expected, shale_touch_untouched(cache, key, size, 1, 1));
+    CHECK_STATUS(expected, shale_touch_unchanged(cache, key, size, 1, 1));
     CHECK_STATUS(expected, shale_increment(cache, key, size, 1, 1, NULL));
     CHECK_STATUS(expected, shale_invalidate(cache, "tag", 3));
     CHECK_STATUS(expected, shale_invalidate_with(cache, "tag", 3, SHALE_INVALIDATE_EXPIRE));

@@ -1,5 +1,5 @@
-/* Checks for the C tests: a failed one prints its place and the test goes on;
- * a failed REQUIRE ends it. main returns finish(). */
+/* Checks for the C tests: a failed one prints its place and the test goes on; a failed REQUIRE ends it. main returns
+ * finish(). */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -87,7 +87,7 @@ static inline bool check_equal(int64_t expected, int64_t got, const char *file, 
     return check_that(expected == got, file, line, expression, ": expected %" PRId64 ", got %" PRId64, expected, got);
 }
 
-/* Runs one test function and names it where it failed. */
+/* Runs one test function, and names it if it fails. */
 #define RUN(test)                                                                                                      \
     do {                                                                                                               \
         unsigned failures_before = check_failures;                                                                     \
@@ -96,7 +96,7 @@ static inline bool check_equal(int64_t expected, int64_t got, const char *file, 
             fprintf(stderr, "  in %s\n", #test);                                                                       \
     } while (0)
 
-/* Directories: one temporary directory for a test, removed by finish(). */
+/* Directories: one temporary directory for each test program, removed by finish(). */
 
 static char check_directory[256];
 static pid_t check_owner;
@@ -110,13 +110,13 @@ static inline void remove_tree(const char *path) {
     nftw(path, check_remove_file, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Before the first path: the temporary directory is in memory, where there is such a place. */
+/* Call before the first path: the temporary directory is then in memory, where possible. */
 static inline void prefer_memory(void) {
     if (!getenv("TMPDIR") && access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 1);
 }
 
-/* A path inside the temporary directory; the caller frees it. Nothing is created at it. */
+/* A path inside the temporary directory; the caller frees it. Creates nothing. */
 static inline char *path_to(const char *name) {
     if (!check_directory[0]) {
         const char *base = getenv("TMPDIR");
@@ -170,7 +170,7 @@ static void check_watchdog(int signal UNUSED) {
     _exit(1);
 }
 
-/* Ends the process, as a failure, unless it has ended by itself. Children need their own. */
+/* Ends the process as a failure unless it ends in time. Children need their own. */
 static inline void watch(unsigned seconds) {
     signal(SIGALRM, check_watchdog);
     alarm(seconds);
@@ -195,27 +195,27 @@ static inline uint64_t random_below(random_source *source, uint64_t bound) {
 
 /* Children */
 
-/* Memory that is one for all who are forked later; it is empty. */
+/* Memory shared with all children forked later; it is zeroed. */
 static inline void *shared_memory(size_t size) {
     void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     REQUIRE(memory != MAP_FAILED);
     return memory;
 }
 
-/* The first thing in a forked child: it counts its own failures. */
+/* Call first in a forked child: it counts its own failures. */
 static inline void begin_child(unsigned seconds) {
     check_failures = 0;
     watch(seconds);
 }
 
-/* For a child that may be stopped: its alarm would wait until somebody lets it go on. (Its parent is the thread that
- * forked it.) */
+/* For a child that may be stopped: its alarm would stay pending until it is continued. (Its parent is the thread
+ * that forked it.) */
 static inline void die_with_parent(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* The exit code of a child; 128 + the signal where one ended it. */
-/* The library starts no threads then: for a test that takes part in what it does. */
+/* The exit code of a child; 128 + the signal that ended it. */
+/* Makes the library start no threads: for a test that hooks into it. */
 static inline void stay_on_one_processor(void) {
     cpu_set_t set, one;
     CPU_ZERO(&one);
@@ -250,9 +250,9 @@ static inline shale_cache *require_open(const char *directory, shale_options opt
     return cache;
 }
 
-/* What goes through many rounds tries both policies of eviction in turn. */
+/* Tests with many rounds use both eviction policies in turn. */
 static inline int32_t policy_of(uint64_t round) {
-    return round % 2 == 0 ? SHALE_EVICTION_LRU : SHALE_EVICTION_ADAPTIVE;
+    return round % 2 == 0 ? SHALE_EVICTION_LRU : SHALE_EVICTION_CLOCK;
 }
 
 static inline shale_stats stats_of(shale_cache *cache) {

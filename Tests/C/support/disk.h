@@ -1,16 +1,13 @@
 /* A disk that loses power: what may be found of a cache's two files afterwards.
  *
- * The test writes as always, into page cache. disk_look() keeps each page as it
- * is at that moment; fdatasync() makes what a file holds then durable. A power
- * cut leaves, of each later page, what it was when any of the looks was taken:
- * the kernel writes pages back when it likes, in any order, also between two
- * stores. The one page that is under way may be torn between its sectors. The
- * file's size, its allocated ranges and the directory's names come from a
- * journal, so they are those of one moment, the same for all.
+ * The test writes as usual, into the page cache. disk_look() keeps each page as it is at that moment; fdatasync()
+ * then makes a file's content durable. After a power cut, each later page has the content that it had at any of the
+ * looks: the kernel writes pages back when it likes, in any order, also between two stores. The one page that is
+ * being written may be torn between its sectors. The file's size, its allocated ranges and the directory's names
+ * come from a journal, so they all belong to one moment.
  *
- * mmap(), munmap(), fdatasync(), fsync() and getrandom() are the test's own here, in
- * place of libc's: they tell which file is synced and where a store goes, and
- * make the cache's secret follow from the seed. */
+ * The test replaces mmap(), munmap(), fdatasync(), fsync() and getrandom() of libc: they tell which file is synced
+ * and where a store goes, and derive the cache's secret from the seed. */
 #ifndef DISK_H
 #define DISK_H
 
@@ -25,7 +22,7 @@
 
 enum { disk_page = 4096, disk_sector = 512, disk_looks = 1200, disk_files = 12 };
 
-/* A page from one look on, until a newer version of it. */
+/* A page, valid from one look until a newer version of it. */
 typedef struct page_version {
     struct page_version *older;
     int time;
@@ -49,7 +46,7 @@ typedef struct {
 } disk_file;
 
 static struct {
-    char *directory; /* NULL: nobody looks */
+    char *directory; /* NULL: no looks are taken */
     int now;         /* the last look */
     int names_durable;
     disk_file files[disk_files];
@@ -130,7 +127,7 @@ static disk_file *file_of(const struct stat *status) {
     return NULL;
 }
 
-/* Takes everything as it is now. */
+/* Records everything as it is now. */
 static void disk_look(void) {
     REQUIRE(disk.now + 1 < disk_looks);
     disk.now++;
@@ -159,7 +156,7 @@ static void disk_look(void) {
         look_at_file(&disk.files[i]);
 }
 
-/* From here on what happens in the directory is watched. What is in it is on the disk. */
+/* Watches the directory from now on. Its present contents are on the disk. */
 static void disk_attach(const char *directory) {
     disk.directory = strdup(directory);
     disk.now = -1;
@@ -243,7 +240,7 @@ static int durable_now(int descriptor) {
     if (!file)
         return 0;
     file->durable = disk.now;
-    for (size_t page = 0; page < file->page_count; page++) { /* nobody asks for what is older */
+    for (size_t page = 0; page < file->page_count; page++) { /* an older version cannot be asked for */
         page_version *newest = version_at(file, page, disk.now);
         for (page_version *version = newest ? newest->older : NULL; version;) {
             page_version *older = version->older;
@@ -287,7 +284,7 @@ typedef enum {
     all_old,      /* nothing was written back since the last sync */
     all_new,      /* everything was */
     one_moment,   /* everything as it was at one moment */
-    any,          /* each page of a moment of its own */
+    any,          /* each page has its own moment */
     mostly_old,
     mostly_new,
     one_missing,
@@ -339,14 +336,15 @@ static int moment_of(const power_cut *cut, const disk_file *file, size_t page, b
     }
 }
 
-/* A page as it is found; false where it is a hole. */
+/* A page as it is found; false if it is a hole. */
 static bool find_page(const power_cut *cut, const disk_file *file, size_t page, int time, unsigned char *bytes) {
     int journal = cut->journal > file->durable ? cut->journal : file->durable;
     const page_version *allocated = version_at(file, page, journal);
     if (!allocated || allocated->is_hole)
         return false;
     const page_version *found = version_at(file, page, time);
-    /* What lay there before a hole was punched is gone with its blocks; what came later is in blocks nobody knows of. */
+    /* Punching a hole removes what lay there, with its blocks; later stores are in blocks that the journal does not
+     * have. */
     for (const page_version *v = version_at(file, page, time > journal ? time : journal);
          v && v->time > (time < journal ? time : journal); v = v->older)
         if (v->is_hole) {
@@ -360,7 +358,7 @@ static bool find_page(const power_cut *cut, const disk_file *file, size_t page, 
     return true;
 }
 
-/* The words of an index that name files are those of the copies, which stand for the same files. */
+/* The words of an index that name files are those of the copies, which represent the same files. */
 static void rename_file(unsigned char *head, size_t inode, size_t birth, ino_t old, ino_t new, uint64_t new_birth) {
     uint64_t word;
     memcpy(&word, head + inode, 8);
@@ -405,7 +403,7 @@ static file_identity write_file(const power_cut *cut, const disk_file *file, con
         if (page == 0 && name != name_data) {
             rename_file(bytes, 56, 120, is_earlier ? disk.earlier_inode : file->inode, status.st_ino, birth_of(fd));
             rename_file(bytes, 72, 128, disk_data()->inode, new_data.inode, new_data.birth);
-            memcpy(bytes + 144, &new_data.changed, 8); /* (nobody has changed them, but by the cut) */
+            memcpy(bytes + 144, &new_data.changed, 8); /* (only the cut has changed them) */
         }
         if (memcmp(bytes, nothing, disk_page) != 0)
             REQUIRE(pwrite(fd, bytes, disk_page, (off_t)(page * disk_page)) == disk_page);
@@ -415,7 +413,7 @@ static file_identity write_file(const power_cut *cut, const disk_file *file, con
     return own;
 }
 
-/* Writes what is found after the cut into another directory, which is empty. */
+/* Writes the state after the cut into another directory, which is empty. */
 static void disk_cut(const power_cut *cut, const char *directory, random_source *source) {
     int names = cut->journal > disk.names_durable ? cut->journal : disk.names_durable;
     const disk_file *data = disk_data();

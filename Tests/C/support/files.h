@@ -1,4 +1,4 @@
-/* The two files of a cache, for whoever reads or writes their bytes from outside. */
+/* The two files of a cache, for tests that read or write their bytes from outside. */
 #ifndef FILES_H
 #define FILES_H
 
@@ -14,14 +14,14 @@ static inline int open_file(const char *directory, const char *name, int flags) 
     return fd;
 }
 
-/* A file as a whole. */
+/* A whole file. */
 typedef struct {
     int fd;
     unsigned char *bytes;
     size_t size;
 } mapped_file;
 
-enum { room_to_grow = 64 << 20 }; /* mapped behind its end: it may grow meanwhile */
+enum { room_to_grow = 64 << 20 }; /* mapped past its end: it may grow meanwhile */
 
 static inline mapped_file map_file(const char *directory, const char *name) {
     mapped_file file = {.fd = open_file(directory, name, O_RDWR)};
@@ -45,7 +45,7 @@ static inline unsigned char *last_in(const mapped_file *file, const void *bytes,
     return last;
 }
 
-/* The next open makes it anew. */
+/* The next open rebuilds it. */
 static inline void remove_index(const char *directory) {
     char path[512];
     snprintf(path, sizeof path, "%s/shale.index", directory);

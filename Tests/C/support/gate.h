@@ -1,4 +1,4 @@
-/* Between parent and child: one byte lets the other go on. */
+/* A gate between parent and child: one byte lets the other side continue. */
 #ifndef GATE_H
 #define GATE_H
 

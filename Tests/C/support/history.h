@@ -1,23 +1,23 @@
-/* Whether what callers saw of one key can have happened: a checker after Wing & Gong, with Lowe's memory of what was
- * tried (the method of porcupine). Each call has a begin and an end on one clock. It is looked for an order of the calls
- * in which each lies at one moment between its begin and its end, and each answer is that of the model:
+/* Checks whether what callers saw of one key can have happened: a linearizability checker after Wing & Gong, with
+ * Lowe's memoization (the method of porcupine). Each call has a begin and an end on one clock. The search looks for
+ * an order of the calls in which each takes effect at one moment between its begin and its end, and each answer is
+ * that of the model:
  *
- *   A key is a register: absent, or present with a value, its version and its tag.
- *   set           makes it present. Its version is higher than any that the key had before.
- *   set if ...    OK only where the condition holds at that moment, CONFLICT only where it does not.
- *   get           (also get_many, lease) OK with the present value and its version; MISS only where the key is absent.
- *   remove        OK where it is present (and has the version asked for), then it is absent; MISS where it is absent;
- *                 CONFLICT where it is present with another version.
- *   touch         OK where it is present, MISS where it is absent.
- *   increment     the present number and 1, or 1 where it is absent.
- *   invalidate    absent, if it had the tag. clear: absent.
- *   a call that was cut off by a kill happened at some moment after its begin, or never.
- *   a call that failed did not happen.
+ * A key is a register: absent, or present with a value, its version and its tag.
+ *    set           makes it present. Its version is higher than any that the key had before.
+ *    set if ...    OK only if the condition holds at that moment, CONFLICT only if it does not.
+ *    get           (also get_many, lease) OK with the present value and its version; MISS only if the key is absent.
+ *    remove        OK if it is present (with the version asked for), then it is absent; MISS if it is absent;
+ *                  CONFLICT if it is present with another version.
+ *    touch         OK if it is present, MISS if it is absent.
+ *    increment     the present number plus 1, or 1 if it is absent.
+ *    invalidate    absent, if it had the tag. clear: absent.
+ *    A call cut off by a kill happened at some moment after its begin, or never. A call that failed did not happen.
  *
- * So nothing is ever lost, and an old value is never seen again. In a cache that evicts, a present key may become absent
- * by itself; each time is counted, as few as will do, and whoever asks compares the sum over all keys with the
- * cache's own count of evictions (design.md, "Eviction"). Where shards were rebuilt, what was evicted may be back
- * (recovery.md, "A rebuild"). */
+ * So no value is lost, and an old value is never seen again. In a cache that evicts, a present key may become absent
+ * by itself; the search counts the fewest such losses that explain the answers, and the caller compares their sum
+ * over all keys with the cache's own count of evictions (design.md, "Eviction"). After a rebuild of shards, evicted
+ * entries may be back (recovery.md, "A rebuild"). */
 #ifndef HISTORY_H
 #define HISTORY_H
 
@@ -43,7 +43,7 @@ static const char *const call_names[call_kinds] = {"set",        "set if absent"
 #define NEVER_ENDED UINT64_MAX
 
 typedef struct {
-    uint64_t begin, end;     /* end: NEVER_ENDED where it was cut off */
+    uint64_t begin, end;     /* end: NEVER_ENDED if it was cut off */
     enum call_kind kind;
     shale_status status;     /* where it ended */
     uint64_t value, version; /* set or found; what an increment returned. version 0: not known */
@@ -58,7 +58,7 @@ typedef struct {
     uint64_t losses;
 } register_state;
 
-/* The register after the call, or that it cannot have happened now. */
+/* The register after the call; or that the call is impossible now. */
 static inline bool call_applies(register_state *s, const call *c) {
     bool ended = c->end != NEVER_ENDED, is_ok = !ended || c->status == SHALE_OK;
     switch (c->kind) {
@@ -73,7 +73,7 @@ static inline bool call_applies(register_state *s, const call *c) {
         if (ended && c->status == SHALE_CONFLICT)
             return c->kind != call_set && may_fail;
         if (!is_ok || !holds || (c->version && c->version <= s->highest))
-            return ended ? false : !holds; /* what was cut off may find that it must not */
+            return ended ? false : !holds; /* a call that was cut off may find that it must not */
         s->present = true;
         s->was_lost = false;
         s->value = c->value;
@@ -112,7 +112,7 @@ static inline bool call_applies(register_state *s, const call *c) {
         s->present = true;
         s->was_lost = false;
         s->value = sum;
-        s->version = 0; /* the call does not say */
+        s->version = 0; /* the call does not return it */
         s->tag = 0;
         return true;
     }
@@ -126,20 +126,20 @@ static inline bool call_applies(register_state *s, const call *c) {
     return false;
 }
 
-/* What the cache may do by itself. */
+/* Changes that the cache may make by itself. */
 typedef struct {
     uint64_t losses;  /* at most, of this key */
-    bool may_return;  /* what was lost */
+    bool may_return;  /* the lost value */
 } allowance;
 
-/* Whether a call leaves another state if the key is lost just before it, and was cut off, so that no answer of its own
- * tells which. */
+/* Whether the call leaves another state if the key is lost just before it, and was cut off, so that its own answer
+ * does not show it. */
 static inline bool hides_a_loss(const register_state *s, const call *c) {
     return s->present && c->end == NEVER_ENDED && (c->kind == call_increment || c->kind == call_set_absent);
 }
 
-/* A loss is taken only where the call could not have happened without it, or where `is_hidden` demands one: no other
- * loss would change an answer. */
+/* Assumes a loss only if the call is impossible without it, or if `is_hidden` demands one: no other loss would
+ * change an answer. */
 static inline bool call_happens(register_state *s, const call *c, const allowance *allowed, bool is_hidden) {
     register_state before = *s;
     if (!is_hidden && call_applies(s, c))
@@ -166,7 +166,7 @@ typedef struct {
     uint64_t time;
     size_t call;
     bool is_end;
-    size_t next, previous; /* in the list of what is left; 0 is its head */
+    size_t next, previous; /* in the list of remaining calls; 0 is its head */
 } history_event;
 
 typedef struct {
@@ -191,7 +191,7 @@ static inline history_mark history_state_mark(const register_state *s) {
     return (history_mark){z, history_mix(z + 1)};
 }
 
-/* False where it was there already. */
+/* False if it was in the set already. */
 static inline bool history_remember(history_memory *memory, history_mark mark) {
     if (memory->count * 2 >= memory->room) {
         history_memory larger = {.room = memory->room ? memory->room * 4 : 1 << 12};
@@ -229,12 +229,12 @@ static inline void history_put_back(history_event *events, size_t i) {
     events[events[i].next].previous = i;
 }
 
-enum history_verdict { history_possible, history_impossible, history_undecided };
+enum history_outcome { history_possible, history_impossible, history_undecided };
 
 typedef struct {
-    enum history_verdict verdict;
+    enum history_outcome outcome;
     uint64_t losses, steps;
-    size_t furthest; /* the call that could not be placed where most others were */
+    size_t furthest; /* the call that could not be placed when most others were */
     register_state state;
 } history_result;
 
@@ -249,7 +249,7 @@ static inline history_result history_search(const call *calls, size_t count, reg
     bool *hidden = malloc(count * sizeof *hidden + 1), is_hidden = false;
     history_memory memory = {0};
     history_mark done = {0};
-    history_result result = {.verdict = history_impossible, .furthest = SIZE_MAX, .state = state};
+    history_result result = {.outcome = history_impossible, .furthest = SIZE_MAX, .state = state};
     REQUIRE(events && end_of && stack && states && hidden);
     for (size_t i = 0; i < count; i++) {
         events[1 + 2 * i] = (history_event){.time = calls[i].begin, .call = i};
@@ -292,7 +292,7 @@ static inline history_result history_search(const call *calls, size_t count, reg
             at = events[0].next;
             continue;
         }
-        /* A call has ended and has no place yet, or there is nothing more to begin: the last one goes back. */
+        /* A call has ended and is not placed yet, or no more calls begin: undo the last one. */
         if (at && (result.furthest == SIZE_MAX || depth > deepest)) {
             deepest = depth;
             result.furthest = n;
@@ -312,11 +312,11 @@ static inline history_result history_search(const call *calls, size_t count, reg
             at = events[at].next;
     }
     if (left == 0) {
-        result.verdict = history_possible;
+        result.outcome = history_possible;
         result.losses = state.losses;
         result.state = state;
     } else if (result.steps >= history_most_steps)
-        result.verdict = history_undecided;
+        result.outcome = history_undecided;
     free(events);
     free(end_of);
     free(stack);
@@ -326,7 +326,7 @@ static inline history_result history_search(const call *calls, size_t count, reg
     return result;
 }
 
-/* With as few losses as possible, of at most `losses`. */
+/* With as few losses as possible, at most `losses`. */
 static inline history_result history_check(const call *calls, size_t count, register_state begin, uint64_t losses,
                                            bool may_return) {
     uint64_t steps = 0;
@@ -334,7 +334,7 @@ static inline history_result history_check(const call *calls, size_t count, regi
         allowance allowed = {.losses = n < losses ? n : losses, .may_return = may_return};
         history_result result = history_search(calls, count, begin, &allowed);
         result.steps = steps += result.steps;
-        if (result.verdict != history_impossible || n >= losses)
+        if (result.outcome != history_impossible || n >= losses)
             return result;
     }
 }
@@ -349,7 +349,7 @@ static inline void history_print_call(const call *c, FILE *to) {
             c->value >> 32, c->value & UINT32_MAX, c->version, c->asked, c->tag, c->who);
 }
 
-/* What is near the call that found no place. */
+/* Prints the calls near the one that could not be placed. */
 static inline void history_explain(const call *calls, size_t count, const history_result *result, FILE *to) {
     if (result->furthest == SIZE_MAX)
         return;

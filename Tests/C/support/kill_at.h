@@ -1,4 +1,4 @@
-/* A child that is killed before one of its stores: it sets `stores_left`, and the hook `shim_faults.store`. */
+/* A child that is killed before one of its stores: set `stores_left`, and the hook `shim_faults.store`. */
 #ifndef KILL_AT_H
 #define KILL_AT_H
 

@@ -1,6 +1,5 @@
-/* A writer that is killed in the middle of a set: whoever locks its shard next
- * recovers it. And one that is killed in a rebuild: that is done once more.
- * For programs that link shale_faults. */
+/* A writer that is killed in the middle of a set, whose shard is recovered by the next process that locks it; and
+ * one that is killed in a rebuild, which is then repeated. For programs that link shale_faults. */
 #ifndef KILLED_H
 #define KILLED_H
 
@@ -28,7 +27,7 @@ static inline void kill_a_writer(shale_cache *cache, const char *key) {
     CHECK_EQUAL(128 + SIGKILL, wait_for(child));
 }
 
-/* As a process leaves the only shard that is killed while it makes its index anew. */
+/* Leaves the only shard as a process does that is killed while it rebuilds its index. */
 static inline void mark_as_being_rebuilt(const char *directory) {
     uint64_t rebuilding = 2;
     int fd = open_file(directory, "shale.index", O_WRONLY);

@@ -26,7 +26,7 @@ static inline char *next_known_field(char **rest) {
     return field;
 }
 
-/* The suite's lines. Ends the program where the file cannot be understood. */
+/* Reads the suite's lines. Exits if the file cannot be parsed. */
 static inline void read_known_failures(const char *suite) {
     FILE *file = fopen(KNOWN_FAILURES, "r");
     known_failure *known = known_failures;

@@ -1,4 +1,4 @@
-/* The bytes of a cache, as Documentation/format.md gives them: enough to find
+/* The bytes of a cache, as format.md gives them: enough to find
  * every structure in a copy of the two files that is known to be sound. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
@@ -41,7 +41,7 @@ enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generatio
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_frame = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
        shard_queue_first = 288, shard_queue_count = 296, shard_tail_number = 304, shard_proven_tail = 312,
-       shard_table_bytes = 320, shard_ghost = 328, shard_last_number = 336, shard_pending = 368,
+       shard_table_bytes = 320, shard_residual = 328, shard_last_number = 336, shard_pending = 368,
        shard_allocated = 376, shard_heap_counts = 408, shard_dictionaries = 512, shard_transaction = 704,
        shard_frame = 752, shard_move_count = 776, shard_copied_slot = 792, shard_saved = 200, shard_savepoint = 1024,
        shard_saved_bytes = 440, shard_header_bytes = 2304 };
@@ -61,10 +61,10 @@ typedef struct {
     uint64_t shards, segment_size, rows, dictionary_places, dictionary_size;
     uint64_t dictionaries, segments;             /* in shale.data */
     uint64_t queue, states, leases, writers, fences, region,
-        chunks; /* in a shard's region of shale.index, its size, and what is behind them */
+        chunks; /* in a shard's region of shale.index, its size, and its end */
 } layout;
 
-/* A record of the log, where it is in shale.data. */
+/* A record of the log, by its position in shale.data. */
 typedef struct {
     uint64_t offset, length, lsn;
     unsigned kind, codec, tags, flags, dictionary;
@@ -95,7 +95,7 @@ static inline uint64_t clamped(uint64_t least, uint64_t value, uint64_t most) {
     return value < least ? least : value > most ? most : value;
 }
 
-/* The chunks for so many buckets, the last one in whole pages. */
+/* The chunks for this many buckets, the last one in whole pages. */
 static inline uint64_t table_bytes_of(uint64_t buckets) {
     uint64_t all = buckets + last_buckets, rest = all % chunk_buckets;
     return all / chunk_buckets * chunk_bytes + (rest ? chunk_head + round_up(rest * bucket_bytes, page_bytes) : 0);
@@ -168,7 +168,7 @@ static inline uint64_t shape_mode(const unsigned char *shard) {
     return word_at(shard + shard_shape) >> 48;
 }
 
-/* Buckets in use, those behind the last home included. */
+/* Buckets in use, including those after the last home. */
 static inline uint64_t buckets_of(const unsigned char *shard) {
     uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
     return buckets + (shape_mode(shard) == 1 ? larger(64, buckets / 4) : 0) + last_buckets;
@@ -197,7 +197,7 @@ static inline record_view record_at(const unsigned char *data, uint64_t offset) 
     return r;
 }
 
-/* What its head check is in a segment of that number, at that offset of shale.data. */
+/* The head check of a record in a segment of that number, at that offset of shale.data. */
 static inline uint32_t head_check_of(const unsigned char *data, const record_view *r, uint64_t number, uint64_t at,
                                      uint64_t secret) {
     const unsigned char *p = data + r->offset;

@@ -1,5 +1,5 @@
-/* Loads of many workers at once: of keys that are each used by one worker, and of shared keys, which one worker at a
- * time may load. */
+/* Loads of many workers at once: of keys that only one worker uses, and of shared keys, which one worker at a time
+ * may load. */
 #ifndef LOADS_H
 #define LOADS_H
 
@@ -12,7 +12,7 @@ enum { load_keys = 12, most_loaders = 64 };
 typedef struct {
     shares shares;
     _Atomic uint64_t line_shared; /* refusals, for more changes of others than the cache notes */
-    _Atomic uint32_t holders[load_keys]; /* who has the lease, and 1 */
+    _Atomic uint32_t holders[load_keys]; /* the worker that has the lease, plus 1 */
     _Atomic bool is_dead[most_loaders]; /* or about to be killed */
 } loads;
 
@@ -23,19 +23,19 @@ static inline void begin_loads(void) {
     load_shares = &all_loads->shares;
 }
 
-/* Forgets all holders: the next round has other keys. */
+/* Clears all holders: the next round has other keys. */
 static inline void begin_round_of_loads(void) {
     memset(all_loads->holders, 0, sizeof all_loads->holders);
     memset(all_loads->is_dead, 0, sizeof all_loads->is_dead);
 }
 
-/* `name`: of a key that is never set; `slot`: which of the holders it is. */
+/* `name`: a key that is never set; `slot`: its index in the holders. */
 static inline uint64_t begin_load(shale_cache *cache, const uint64_t name[2], uint32_t slot, uint32_t who) {
     uint64_t lease = lease_of_missing(cache, name, 2 * sizeof *name);
     if (!lease)
         return 0;
     load_shares->loads++;
-    /* One that could not be recorded keeps nobody else from loading (limits.md, "Processes"). */
+    /* A lease that could not be recorded keeps no other caller from loading (limits.md, "Processes"). */
     if (shale_renew(cache, name, 2 * sizeof *name, lease, 60 * 60 * 1000) != SHALE_OK)
         return 0;
     uint32_t other = atomic_exchange(&all_loads->holders[slot], who + 1);
@@ -48,12 +48,12 @@ static inline void end_load(shale_cache *cache, const uint64_t name[2], uint32_t
     CHECK_STATUS(SHALE_OK, shale_release(cache, name, 2 * sizeof *name, lease));
 }
 
-/* A refusal of a fenced set beside concurrent callers, without a clear or a rebuild: more of others changed than a line
- * of the fence table notes, or one had the key's mark. (limits.md, "Processes") */
+/* A refusal of a fenced set beside concurrent callers, without a clear or a rebuild: more other keys changed than a
+ * line of the fence table records, or another key has the same mark. (limits.md, "Processes") */
 static inline void note_refusal(shale_cache *cache) {
     all_loads->line_shared++;
     shale_stats stats = stats_of(cache);
-    CHECK(stats.conflicts_line + stats.conflicts_key > 0);
+    CHECK(stats.conflicts_overflow + stats.conflicts_key > 0);
 }
 
 /* Cases of the known failures: small programs, each with the kind of its failure. A case that is not listed has to

@@ -1,5 +1,5 @@
-/* What a test build counts while a shard's lock is held (counts.h): of holds whose work is known, by several threads and
- * processes, some of which are killed.
+/* Tests what a test build counts while a shard's lock is held (counts.h): for holds whose work is known, by several
+ * threads and processes, some of which are killed.
  *
  * lock_counts Scripts/lock-counts */
 #include "killed.h"
@@ -43,7 +43,8 @@ static void get(shale_cache *from, uint64_t key) {
     shale_value_free(&value);
 }
 
-/* All that the test appends fits into half a segment: behind it the next one is prepared, which takes the lock twice. */
+/* All appended records fit into half a segment: later ones would prepare the next segment, which takes the lock
+ * twice. */
 static shale_cache *open_named(const char *name) {
     char *directory = path_to(name);
     shale_cache *opened = require_open(
@@ -66,7 +67,7 @@ static void known_holds(void) {
     CHECK_EQUAL(0, found.most[SHIM_RECORDS]);
     CHECK_EQUAL(0, found.bytes_unpaid);
 
-    /* A hit takes no lock; the token of a miss is drawn under one, and nothing is looked at. */
+    /* A hit takes no lock; drawing the token of a miss takes one, and looks at no slot. */
     start();
     uint64_t key = 1, absent = UINT64_MAX;
     get(cache, key);
@@ -78,7 +79,7 @@ static void known_holds(void) {
     CHECK_EQUAL(0, found.most[SHIM_SLOTS] + found.most[SHIM_RECORDS] + found.most[SHIM_BYTES_READ]);
     shale_value_free(&value);
 
-    /* The key's record is looked at, but not its value; a tombstone is appended. */
+    /* Looks at the key's record, but not its value; appends a tombstone. */
     CHECK_STATUS(SHALE_OK, shale_remove(cache, &key, sizeof key, 0));
     found = of("shale_remove");
     CHECK_EQUAL(1, found.holds);
@@ -99,7 +100,7 @@ static void known_holds(void) {
     CHECK(found.most[SHIM_BYTES_READ] >= 100 / found.holds * head);
     CHECK_EQUAL(found.most[SHIM_BYTES_READ], found.bytes_unpaid);
 
-    /* The values are hashed: of each hold, many whole records. */
+    /* The values are hashed: each hold covers many whole records. */
     CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
     found = of("shale_verify");
     CHECK(found.most[SHIM_RECORDS] > 5);
@@ -141,7 +142,7 @@ static void children(void) {
     CHECK_EQUAL(1, of("shale_set").holds);
     CHECK_EQUAL(head + key_size + 4 * value_size, of("shale_set").most[SHIM_BYTES_APPENDED]);
 
-    /* Its hold never ends. The next one has what it left to recover, under a name of its own. */
+    /* Its hold never ends. The next process recovers its work, under a name of its own. */
     start();
     kill_a_writer(cache, "key");
     CHECK_EQUAL(0, of("shale_set").holds);
@@ -163,7 +164,7 @@ static void use_beside(const void *at UNUSED) {
     get(beside, 0);
 }
 
-/* A test's hook uses another cache in the middle of a hold: each has counts of its own. */
+/* A hook of the test uses another cache in the middle of a hold: each cache has its own counts. */
 static void call_in_a_hook(void) {
     beside = open_named("beside");
     start();
@@ -179,7 +180,7 @@ static void call_in_a_hook(void) {
     CHECK_STATUS(SHALE_OK, shale_close(beside));
 }
 
-/* Programs that a file is named to. */
+/* Programs that print the file's name. */
 
 static int one_set_and_purge(const char *directory) {
     cache = require_open(directory, (shale_options){.capacity = 4 << 20, .shards = 1, .flags = SHALE_OPEN_NO_SYNC});
@@ -237,7 +238,7 @@ static void files(const char *program, const char *script) {
     CHECK_EQUAL(record_size, counts_of(&counts, "shale_set")->most[SHIM_BYTES_APPENDED]);
     CHECK(counts_of(&counts, "shale_purge")->holds >= 3);
 
-    /* A run is stopped where it crosses a limit. */
+    /* A run is stopped if it crosses a limit. */
     CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_purge 300 0 0 0"));
     CHECK_EQUAL(128 + SIGABRT, run_program(program, file, "shale_set 0 0 0 1000"));
 

@@ -1,4 +1,4 @@
-/* A small disk of the process's own: a tmpfs that nobody else sees. Not everybody may mount one, and only a process with
+/* A small private disk: a tmpfs in the process's own mount namespace. Mounting needs privileges, and a process with
  * one thread. */
 #ifndef OWN_DISK_H
 #define OWN_DISK_H
@@ -17,7 +17,7 @@ static inline bool write_text(const char *path, const char *text) {
     return done;
 }
 
-/* `more`: of the mount's options, behind a comma. */
+/* `more`: more mount options, after a comma. */
 static inline bool mount_own_disk_with(const char *at, uint64_t kib, const char *more) {
     uid_t user = getuid();
     gid_t group = getgid();

@@ -1,6 +1,5 @@
-/* Values that say whose they are: key, version and length, then bytes that
- * follow from these. A mixed-up, torn or stale value does not pass
- * pattern_check(). About half of the bytes compress. */
+/* Values that identify themselves: key, version and length, then bytes that follow from these. A mixed-up, torn or
+ * stale value does not pass pattern_check(). About half of the bytes compress. */
 #ifndef PATTERN_H
 #define PATTERN_H
 
@@ -30,7 +29,7 @@ static inline void pattern_fill(unsigned char *bytes, uint64_t key, uint64_t ver
     }
 }
 
-/* NULL where the bytes are a whole value of that key, otherwise what is wrong with them. */
+/* NULL if the bytes are a whole value of that key, otherwise what is wrong with them. */
 static inline const char *pattern_check(const void *data, size_t size, uint64_t key, uint64_t *version) {
     const unsigned char *bytes = data;
     pattern_head head;

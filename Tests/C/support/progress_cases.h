@@ -1,4 +1,4 @@
-/* Small programs, each with one possible cause of a refused fenced set of an untouched key. */
+/* Small programs, each with one possible cause of a refused fenced set of an unchanged key. */
 #ifndef PROGRESS_CASES_H
 #define PROGRESS_CASES_H
 
@@ -35,11 +35,11 @@ static inline uint64_t case_token(shale_cache *cache) {
     return token;
 }
 
-/* Whether the load is stored; it is absent again afterwards. */
+/* Whether the load is stored; the key is absent again afterwards. */
 static inline bool case_is_stored(shale_cache *cache, uint64_t token, const char *tag) {
     shale_bytes tags = {tag, tag ? strlen(tag) : 0};
     shale_set_options options = {.struct_size = sizeof options,
-                                 .flags = SHALE_SET_IF_UNTOUCHED,
+                                 .flags = SHALE_SET_IF_UNCHANGED,
                                  .version = token,
                                  .tags = &tags,
                                  .tag_count = tag != NULL};
@@ -81,7 +81,7 @@ static inline bool case_purge(void) {
     return is_stored;
 }
 
-/* The cleaner comes to entries that have lost their tag, while others are replaced, and nothing is evicted. */
+/* The cleaner finds entries whose tag was invalidated, while others are replaced, and nothing is evicted. */
 static inline bool case_invalidated(void) {
     enum { keys = 1000, replacements = 30000 };
     shale_cache *cache = case_cache();

@@ -1,7 +1,7 @@
-/* What a process holds and what a directory takes, for tests that look for leaks.
+/* Counts a process's resources and a directory's disk usage, for tests that look for leaks.
  *
- * Allocations are counted by the linker's --wrap (see faults/CMakeLists.txt), so only
- * those of the library and of the test itself count, none of libc's own. */
+ * The linker's --wrap counts allocations (see faults/CMakeLists.txt), so only those of the library and of the test
+ * itself count, none of libc's own. */
 #ifndef RESOURCES_H
 #define RESOURCES_H
 

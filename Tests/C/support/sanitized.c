@@ -1,7 +1,6 @@
-/* A fault for a sanitizer to find in the library's own code, which writes a
- * version to where its caller says: two threads say the same place, or it lies
- * behind the end of a buffer. Scripts/sanitize expects a report; without one this
- * ends in success.
+/* A fault for a sanitizer to find in the library's own code, which writes a version to the address that its caller
+ * gives: two threads give the same address, or it lies past the end of a buffer. Scripts/sanitize expects a report;
+ * without one this ends in success.
  *
  * sanitized thread|address */
 #include "check.h"

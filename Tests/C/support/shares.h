@@ -1,5 +1,5 @@
-/* The share of refused fenced sets of untouched keys, and of keys that are loaded twice at once. Each does no harm
- * now and then, and makes the cache useless if it is frequent. */
+/* The share of refused fenced sets of unchanged keys, and of keys that are loaded twice at once. Rare ones do no
+ * harm; frequent ones make the cache useless. */
 #ifndef SHARES_H
 #define SHARES_H
 
@@ -10,12 +10,12 @@
 #include <stdio.h>
 
 typedef struct {
-    _Atomic uint64_t fenced, refused; /* sets of keys that were untouched since their token */
-    _Atomic uint64_t loads, duplicates; /* rights to load; those beside a lease that stood, of a holder that lived */
+    _Atomic uint64_t fenced, refused; /* sets of keys that were unchanged since their token */
+    _Atomic uint64_t loads, duplicates; /* leases granted; and those granted while a live holder's lease was valid */
 } shares;
 
-/* Limits in thousandths; the first as if 100 fenced sets more had been stored, for short runs. Ends
- * the last line of a suite. */
+/* Limits in thousandths; the first as if 100 more fenced sets had been stored, for short runs. Ends the last line of
+ * a suite's output. */
 static inline bool print_shares(shares *s, uint64_t most_refused, uint64_t most_duplicates) {
     uint64_t fenced = atomic_load(&s->fenced), refused = atomic_load(&s->refused), loads = atomic_load(&s->loads),
              duplicates = atomic_load(&s->duplicates);

@@ -1,15 +1,14 @@
-/* A cache in a known state, and an operation on it during which its process is
- * struck: killed or stopped at the n-th event. What an event is, and how it is
- * met, is what includes this to say (`aim`, `lay_down`): see aimed.h and
+/* A cache in a known state, and an operation during which its process is struck: killed or stopped at the n-th
+ * event. The including file defines what an event is and how to strike at it (`aim`, `lay_down`): see aimed.h and
  * every_instruction.c.
  *
- * The ledger, in shared memory, holds for each key the version that is completed
- * and the one that is intended; they differ while an operation is under way. */
+ * The ledger, in shared memory, holds for each key the completed version and the intended one; they differ while an
+ * operation runs. */
 #ifndef SITUATIONS_H
 #define SITUATIONS_H
 
 #include "check.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "files.h"
 #include "layout.h"
 #include "pattern.h"
@@ -36,14 +35,14 @@ static struct {
     _Atomic uint64_t events, found;
 } *shared;
 
-/* From here on events count; `signal` strikes at the n-th. 0: none. */
+/* Counts events from now on; `signal` strikes at the n-th. 0: never. */
 static void aim(uint64_t n, int signal);
 static void lay_down(void);
 
 static uint64_t aimed_at;
 static int aimed_signal;
 
-/* The first event from some number on at which the first shard is in a state that is sought. */
+/* The first event from some number on at which the first shard is in the wanted state. */
 static struct {
     bool (*when)(const layout *l, const unsigned char *header);
     layout l;
@@ -51,7 +50,7 @@ static struct {
     uint64_t from;
 } sought;
 
-/* True where the event that begins is the one to strike at. */
+/* True if the event that begins is the one to strike at. */
 static inline bool is_hit(void) {
     uint64_t n = atomic_fetch_add(&shared->events, 1) + 1;
     if (sought.when && n >= sought.from && !atomic_load(&shared->found) && sought.when(&sought.l, sought.header))
@@ -126,27 +125,28 @@ typedef struct {
     uint32_t shards; /* 0: 1 */
     int32_t policy;
     void (*prepare)(shale_cache *cache);
-    void (*warm)(shale_cache *cache); /* in the process that is struck, before */
+    void (*warm)(shale_cache *cache); /* in the process that is struck, before the operation */
     void (*act)(shale_cache *cache); /* NULL: opening alone */
     /* Keys may be missing, no more than evictions are counted; with LRU those that were used least recently first
      * (design.md, "Eviction"). The other situations do without. */
     bool evicts;
-    /* More than one key goes: what was begun and not shown may come to its end when it is mended (recovery.md, "A
-     * process is killed"). The other situations do without. */
+    /* More than one key may be affected: an operation that had begun may be completed by the recovery (recovery.md,
+     * "A process is killed"). The other situations do without. */
     bool takes_many;
-    /* A writer was killed in this before: what is struck begins with the mending, by who opens the cache, or is attached. */
+    /* A writer was killed in this operation before: the struck operation begins with its recovery, by the process
+     * that opens the cache, or is attached. */
     void (*killed_in)(shale_cache *cache);
     bool (*killed_when)(const layout *l, const unsigned char *header); /* what that has to leave in the first shard */
     void (*spoil)(void); /* after it was prepared and closed, before it is used */
-    bool closes; /* struck from the opening on to the end of the close, if it acts, which then closes */
+    bool closes; /* struck from the opening to the end of the close; the operation, if any, runs in between */
     bool beside; /* while another process is attached */
-    const char *boot_id; /* opened under another boot: the index is made anew */
+    const char *boot_id; /* opened under another boot: the index is rebuilt */
     uint64_t other_capacity; /* opened with another capacity */
 } situation;
 
 static char *aimed_directory;
 
-/* What the process has mapped of its files. */
+/* The process's mappings of its files. */
 static inline void each_mapping(void (*visit)(char *from, char *to, bool is_writable)) {
     char line[600];
     FILE *maps = fopen("/proc/self/maps", "r");
@@ -221,7 +221,7 @@ static void prepare_tags(shale_cache *cache) {
     take_group(cache, 5);
     take_tags(cache, 0, 95);
 }
-/* It becomes the older one, and is swept and emptied. */
+/* It becomes the older generation, and is swept and emptied. */
 static void invalidate_sweep(shale_cache *cache) {
     take_tags(cache, 100, 140);
     take_group(cache, 3);
@@ -247,7 +247,7 @@ static void large_again(shale_cache *cache) {
     take(cache, 42);
 }
 
-/* As many entries as there may be. */
+/* As many entries as the limit allows. */
 static void prepare_full(shale_cache *cache) {
     put_many(cache, counters, 200 + counters, small);
 }
@@ -260,7 +260,7 @@ static void set_expired(shale_cache *cache, uint64_t key) {
     CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "gone", 4, &at_once));
     shared->ledger.intended[key] = shared->ledger.completed[key] = 0;
 }
-/* What expires was stored over values that do not: those must not come back. */
+/* Expired values replaced values without an age: those must not come back. */
 static void prepare_expired(shale_cache *cache) {
     prepare_base(cache);
     for (uint64_t key = 50; key < 60; key++)
@@ -279,8 +279,8 @@ static void prepare_cleaning(shale_cache *cache) {
         touch(cache, 70, 3600000);
     }
 }
-/* The same, with entries in between that live on, so that cleaning copies: plain ones, some that were touched, some that
- * are pinned. Others have expired, by themselves or by a touch, or lose their tag at the end. */
+/* The same, with live entries in between, so that cleaning copies: plain ones, some touched, some pinned. Others
+ * have expired, by themselves or by a touch, or lose their tag at the end. */
 enum { lasting = 400, lasting_count = 1200, lasting_end = lasting + lasting_count, tagged_away = 7 };
 
 static uint64_t copied_bytes(shale_cache *cache) {
@@ -288,9 +288,9 @@ static uint64_t copied_bytes(shale_cache *cache) {
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
     return stats.cleaned_bytes;
 }
-static uint64_t key_that_cleans; /* its shard does */
+static uint64_t key_that_cleans; /* whether its shard cleans */
 
-/* Sets a key, and says whether that began to clean a segment, in a cache where many have been cleaned. */
+/* Sets a key, and returns whether that began to clean a segment, in a cache where many have been cleaned. */
 static bool begins_to_copy(shale_cache *cache, uint64_t key) {
     static uint64_t last;
     uint64_t before = copied_bytes(cache), after;
@@ -341,14 +341,14 @@ static void copy_some(shale_cache *cache) {
         put(cache, key_that_cleans, 4000, 0);
     CHECK(copied_bytes(cache) > before);
 }
-/* All places are in use, and half of what is in them has been replaced. */
+/* All frames are in use, and half of their entries have been replaced. */
 static void prepare_full_log(shale_cache *cache) {
     prepare_base(cache);
     for (int round = 0; round < 6; round++)
         put_many(cache, 60, 300, 5000);
 }
-/* The log is full of what is current: with the adaptive policy what comes to its tail leaves, a half of it, and the rest,
- * which was read, is copied. The segment at the tail has just been begun with. */
+/* The log is full of current entries: with the CLOCK policy half of those at its tail are evicted, and the rest,
+ * which were read, are copied. The cleaner has just begun with the segment at the tail. */
 static uint64_t evictions(shale_cache *cache) {
     shale_stats stats = {.struct_size = sizeof stats};
     CHECK_STATUS(SHALE_OK, shale_get_stats(cache, &stats));
@@ -398,7 +398,7 @@ static void queue_parts(shale_cache *cache) {
         put(cache, key, large, 0);
     CHECK(evictions(cache) >= before + 2);
 }
-/* Some 200 KB: a segment begins, at least once, and as much is cleaned. */
+/* Some 200 KB: begins at least one segment, and cleans as much. */
 static void write_on(shale_cache *cache) {
     for (uint64_t key = 60; key < 80; key++)
         put(cache, key, 9000, 0);
@@ -418,7 +418,7 @@ static void prepare_shrinking(shale_cache *cache) {
 static void shrink(shale_cache *cache) {
     put_many(cache, 1500, 1560, 24);
 }
-/* Dictionaries are made of what one handle stores: the last values before it has enough. */
+/* Dictionaries are made from the values that one handle stores: these are the last ones before it has enough. */
 static void warm_dictionary(shale_cache *cache) {
     put_many(cache, 100, 224, 400);
 }
@@ -449,7 +449,7 @@ static bool is_current(const layout *l, const unsigned char *header, uint64_t pl
     return false;
 }
 
-/* Damages some of the entries whose records come next to be cleaned; they are misses from then on. */
+/* Damages some of the entries whose records are cleaned next; they are misses from then on. */
 static unsigned spoiled;
 
 static void spoil_tail(void) {
@@ -477,7 +477,7 @@ static void spoil_tail(void) {
     unmap_file(&index);
 }
 
-/* What a killed writer has left to be mended (Documentation/format.md). */
+/* What a killed writer has left to be recovered (Documentation/internals/format.md). */
 
 static bool has_open_change(const layout *l UNUSED, const unsigned char *header) {
     return word_at(header + shard_transaction) &&
@@ -502,7 +502,7 @@ static bool has_orphans(const layout *l UNUSED, const unsigned char *header) {
     return word_at(header + shard_used) > word_at(header + shard_entries) + 15 + 3;
 }
 
-enum { adaptive = SHALE_EVICTION_ADAPTIVE };
+enum { clock_policy = SHALE_EVICTION_CLOCK };
 /* clang-format off */
 static const situation situations[] = {
     {.name = "set", .prepare = prepare_base, .act = set_new},
@@ -557,28 +557,28 @@ static const situation situations[] = {
     {.name = "smaller", .prepare = prepare_cleaning, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
     {.name = "larger", .prepare = prepare_base, .closes = true, .other_capacity = 16 << 20},
     {.name = "much larger", .prepare = prepare_full_log, .closes = true, .other_capacity = 1 << 30, .evicts = true},
-    {.name = "replace, adaptive", .policy = adaptive, .prepare = prepare_base, .act = set_again},
-    {.name = "get, adaptive", .policy = adaptive, .prepare = prepare_base, .act = read_all},
-    {.name = "sweep of tags, adaptive", .policy = adaptive, .prepare = prepare_tags, .act = invalidate_sweep, .takes_many = true},
-    {.name = "large replace, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
-    {.name = "evict, adaptive", .policy = adaptive, .max_entries = 200, .prepare = prepare_full, .act = evict_some, .evicts = true},
-    {.name = "evict at the tail", .policy = adaptive, .prepare = prepare_queue, .act = queue_on, .evicts = true},
-    {.name = "evict parts at the tail", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_queue_of_parts, .act = queue_parts, .evicts = true},
-    {.name = "copy, adaptive", .policy = adaptive, .prepare = prepare_copying, .act = copy_some},
-    {.name = "3 shards, adaptive", .policy = adaptive, .capacity = 4 << 20, .shards = 3, .prepare = prepare_copying_parts, .act = copy_some},
-    {.name = "damage, adaptive", .policy = adaptive, .prepare = prepare_copying, .spoil = spoil_tail, .act = copy_some},
-    {.name = "table growth, adaptive", .policy = adaptive, .prepare = prepare_growth, .act = grow},
-    {.name = "mending an eviction", .policy = adaptive, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true},
-    {.name = "mending an eviction, beside", .policy = adaptive, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true, .beside = true},
-    {.name = "new index, adaptive", .policy = adaptive, .prepare = prepare_large, .closes = true, .boot_id = "11111111-2222-3333-4444-555555555555"},
-    {.name = "smaller, adaptive", .policy = adaptive, .prepare = prepare_queue, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
+    {.name = "replace, CLOCK", .policy = clock_policy, .prepare = prepare_base, .act = set_again},
+    {.name = "get, CLOCK", .policy = clock_policy, .prepare = prepare_base, .act = read_all},
+    {.name = "sweep of tags, CLOCK", .policy = clock_policy, .prepare = prepare_tags, .act = invalidate_sweep, .takes_many = true},
+    {.name = "large replace, CLOCK", .policy = clock_policy, .capacity = 4 << 20, .shards = 3, .prepare = prepare_large, .act = large_again},
+    {.name = "evict, CLOCK", .policy = clock_policy, .max_entries = 200, .prepare = prepare_full, .act = evict_some, .evicts = true},
+    {.name = "evict at the tail", .policy = clock_policy, .prepare = prepare_queue, .act = queue_on, .evicts = true},
+    {.name = "evict parts at the tail", .policy = clock_policy, .capacity = 4 << 20, .shards = 3, .prepare = prepare_queue_of_parts, .act = queue_parts, .evicts = true},
+    {.name = "copy, CLOCK", .policy = clock_policy, .prepare = prepare_copying, .act = copy_some},
+    {.name = "3 shards, CLOCK", .policy = clock_policy, .capacity = 4 << 20, .shards = 3, .prepare = prepare_copying_parts, .act = copy_some},
+    {.name = "damage, CLOCK", .policy = clock_policy, .prepare = prepare_copying, .spoil = spoil_tail, .act = copy_some},
+    {.name = "table growth, CLOCK", .policy = clock_policy, .prepare = prepare_growth, .act = grow},
+    {.name = "mending an eviction", .policy = clock_policy, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true},
+    {.name = "mending an eviction, beside", .policy = clock_policy, .prepare = prepare_queue, .act = set_new, .killed_in = queue_on, .killed_when = has_open_change, .evicts = true, .beside = true},
+    {.name = "new index, CLOCK", .policy = clock_policy, .prepare = prepare_large, .closes = true, .boot_id = "11111111-2222-3333-4444-555555555555"},
+    {.name = "smaller, CLOCK", .policy = clock_policy, .prepare = prepare_queue, .closes = true, .capacity = 4 << 20, .other_capacity = 2 << 20, .evicts = true},
 };
 /* clang-format on */
 enum { situation_count = sizeof situations / sizeof *situations };
 
-/* Looking */
+/* Reading */
 
-/* A key's version; 0: it is not there. */
+/* A key's version; 0: the key is absent. */
 static inline uint64_t look(shale_cache *cache, uint64_t key, shale_value *value, const char **fault) {
     uint64_t found = 0;
     shale_status status = shale_get(cache, &key, sizeof key, SHALE_GET_PEEK, value);
@@ -596,14 +596,14 @@ static inline uint64_t look(shale_cache *cache, uint64_t key, shale_value *value
     return found;
 }
 
-/* Older entries that may be there while a later one is missing. (Where keys are evicted, they were used in their order,
- * and none was removed. The adaptive policy's hand has passed the one whose eviction a kill has undone; at the log's tail
- * it goes by uses, and by where cleaning has put what.) */
+/* Older entries that may be present while a later one is missing. (Where keys are evicted, they were used in their
+ * order, and none was removed. The CLOCK policy's hand has passed an entry whose eviction a kill has undone; at the
+ * log's tail, evictions follow uses and where cleaning put the entries.) */
 static inline uint64_t most_passed(const situation *s) {
     return s->policy == SHALE_EVICTION_LRU ? 0 : s->max_entries ? 1 : UINT64_MAX;
 }
 
-/* Every key is what was completed or intended. `seen` gets what was found. */
+/* Every key is as completed or as intended. `seen` gets the versions found. */
 static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n, const char *when, uint64_t *seen) {
     shale_value value = SHALE_VALUE_INIT;
     bool holds = true;
@@ -613,11 +613,11 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
         uint64_t found = look(cache, key, &value, &fault);
         uint64_t completed = shared->ledger.completed[key], intended = shared->ledger.intended[key];
         count_look();
-        if (!fault && found != completed && found != intended && !(s->evicts && found == 0 && excused(0, "evicted")))
+        if (!fault && found != completed && found != intended && !(s->evicts && found == 0 && tolerated(0, "evicted")))
             fault = found == 0 ? "lost" : "another version";
         missing += !found && completed && intended;
         if (!fault && s->evicts && found == 0 && completed && intended && older > most_passed(s))
-            fault = "evicted before what was used less recently";
+            fault = "evicted before a less recently used key";
         older += found != 0;
         holds &= check_that(!fault, __FILE__, __LINE__, fault ? fault : "",
                             ": %s, event %" PRIu64 ", %s: key %" PRIu64 ", completed %" PRIu64 ", intended %" PRIu64
@@ -634,7 +634,7 @@ static inline bool check_keys(shale_cache *cache, const situation *s, uint64_t n
                               ": %s, event %" PRIu64 ", %s: %" PRIu64 " of %" PRIu64, s->name, n, when, missing, most);
 }
 
-/* The files as they were prepared: the same files, so that the index stays theirs. */
+/* Restores the prepared files: the same inodes, so that the index stays theirs. */
 
 typedef struct {
     int fd;
@@ -667,7 +667,7 @@ static inline void restore_file(const saved_file *file) {
                 (ssize_t)file->extents[i].size);
 }
 
-/* Places are on the disk as a whole, also where nothing was written yet. */
+/* Frames are allocated as a whole, unwritten parts included. */
 static inline void allocate_places(const saved_file *data, const saved_file *idx) {
     unsigned char *bytes = mmap(NULL, page_bytes, PROT_READ, MAP_SHARED, data->fd, 0);
     unsigned char *index = mmap(NULL, (size_t)idx->size, PROT_READ, MAP_SHARED, idx->fd, 0);
@@ -682,7 +682,7 @@ static inline void allocate_places(const saved_file *data, const saved_file *idx
     munmap(index, (size_t)idx->size);
 }
 
-static inline void forget_file(saved_file *file) {
+static inline void free_file(saved_file *file) {
     for (size_t i = 0; i < file->count; i++)
         free(file->extents[i].bytes);
     close(file->fd);
@@ -692,11 +692,11 @@ static inline void forget_file(saved_file *file) {
 static inline void aimed_begin(void) {
     prefer_memory();
     aimed_directory = path_to("aimed");
-    begin_excuses();
+    begin_tolerances();
     shared = shared_memory(sizeof *shared);
 }
 
-/* The cache as the situation wants it, and closed. */
+/* Prepares the cache as the situation wants it, and closes it. */
 static inline void prepare(const situation *s) {
     shale_cache *cache = NULL;
     remove_tree(aimed_directory);
@@ -710,7 +710,7 @@ static inline void prepare(const situation *s) {
         s->spoil();
 }
 
-/* The state that a situation begins with: made anew where it is the handle's that closes, else as it was saved. */
+/* The state that a situation begins with: created again if its handle closes it, otherwise as it was saved. */
 static inline void set_up(const situation *s, const saved_file *data, const saved_file *idx, const ledger *prepared) {
     if (s->closes) {
         prepare(s);
@@ -722,8 +722,8 @@ static inline void set_up(const situation *s, const saved_file *data, const save
     }
 }
 
-/* A process that is struck by the signal at the n-th event of its operation; 0: at none. It uses its
- * parent's handle, or one of its own. */
+/* A process that is struck by the signal at the n-th event of its operation; 0: at none. It uses its parent's
+ * handle, or its own. */
 static inline void be_struck(const situation *s, uint64_t n, int signal, shale_cache *cache) {
     begin_child(30);
     die_with_parent();

@@ -1,9 +1,9 @@
-/* What a test has stored, to compare with what a cache returns. */
+/* The values that a test has stored, to compare with a cache's answers. */
 #ifndef STORED_H
 #define STORED_H
 
 #include "check.h"
-#include "excuses.h"
+#include "tolerances.h"
 #include "pattern.h"
 
 enum { stored_keys = 8192, stored_largest = 300000, stored_tags = 4 };
@@ -15,7 +15,7 @@ static struct {
 } stored[stored_keys];
 static uint64_t stored_versions;
 
-/* Sets a new value of the key; only a success changes what is expected of it. */
+/* Sets a new value of the key; only a success changes the expected value. */
 static inline shale_status store(shale_cache *cache, uint64_t key, size_t size, uint32_t flags) {
     static unsigned char bytes[stored_largest];
     uint64_t version = ++stored_versions, tag = key % stored_tags;
@@ -32,23 +32,23 @@ static inline shale_status store(shale_cache *cache, uint64_t key, size_t size, 
     return status;
 }
 
-/* What is wrong with the answer to a get of the key; NULL: nothing, or it is an error.
- * `evicts`: what is not pinned may have gone for want of space, where there is not room for all, on a full disk as well
- * (design.md, "Eviction"). Scenarios in which all fits do without. */
+/* What is wrong with the answer to a get of the key; NULL: nothing, or it is an error. `evicts`: unpinned entries
+ * may have been evicted, if there is not room for all, on a full disk as well (design.md, "Eviction"). Scenarios in
+ * which everything fits do without. */
 static inline const char *stored_mismatch(uint64_t key, shale_status status, const shale_value *value, bool evicts) {
     count_look();
     if (status != SHALE_OK) {
         if (value->size != 0)
             return "no value, and yet a size";
         bool is_lost = status == SHALE_MISS && stored[key].version != 0;
-        return !is_lost || (evicts && !stored[key].pinned && excused(0, "evicted")) ? NULL : "lost";
+        return !is_lost || (evicts && !stored[key].pinned && tolerated(0, "evicted")) ? NULL : "lost";
     }
     uint64_t version = 0;
     const char *wrong = pattern_check(value->data, value->size, key, &version);
     return wrong ? wrong : version == stored[key].version && value->size == stored[key].size ? NULL : "another version";
 }
 
-static inline void forget_stored(void) {
+static inline void clear_stored(void) {
     memset(stored, 0, sizeof stored);
 }
 

@@ -1,4 +1,4 @@
-/* Threads that work at once, each with a context of its own; returns when all have ended. */
+/* Runs threads at once, each with its own context; returns when all have ended. */
 #ifndef THREADS_H
 #define THREADS_H
 

@@ -1,4 +1,4 @@
-/* What a directory takes on the disk. */
+/* The disk usage of a directory. */
 #ifndef USAGE_H
 #define USAGE_H
 

@@ -7,7 +7,7 @@ import Testing
 struct AdapterTests {
     private let directory = Directory()
 
-    @Test("keeps what a Siesta resource has loaded until the next start")
+    @Test("keeps the entities of Siesta resources across restarts")
     func entities() async throws {
         struct Offline: Error {}
         let url = try #require(URL(string: "https://example.org/front"))

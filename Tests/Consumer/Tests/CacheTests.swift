@@ -11,7 +11,7 @@ private struct Rock: Codable, Sendable, Equatable {
 struct CacheTests {
     private let directory = Directory()
 
-    @Test("opens a cache, stores, reads, and finds everything again")
+    @Test("opens a cache, stores, reads, and reads again after reopening")
     func reopening() throws {
         for round in 0..<2 {
             let rocks = try Cache<String, Rock>(at: directory.url, maxAge: .seconds(3600), maxEntries: 1000)
@@ -26,7 +26,7 @@ struct CacheTests {
         }
     }
 
-    @Test("loads what is missing, once for all who ask")
+    @Test("loads a missing value once for all callers")
     func loading() async throws {
         let rocks = try Cache<String, Rock>(at: directory.url)
         let names = try await withThrowingTaskGroup { group in
@@ -62,7 +62,7 @@ struct CacheTests {
         #expect(try store.statistics().entries > 0)
     }
 
-    @Test("streams the changes")
+    @Test("streams changes")
     func changes() async throws {
         let rocks = try Cache<String, Rock>(at: directory.url)
         let changes = rocks.changes
@@ -82,7 +82,7 @@ struct CacheTests {
         #expect(seen == ["inserted slate", "removed slate", "removed all metamorphic"])
     }
 
-    @Test("saves a cache as an archive, and reads it back")
+    @Test("saves a cache as an archive and reads it back")
     func archive() throws {
         let rocks = try Cache<String, Rock>(at: directory.url), archives = Directory()
         try rocks.insert(Rock(name: "Slate"), for: "slate", etag: "v1")
@@ -94,7 +94,7 @@ struct CacheTests {
         #expect(try copy.entry(for: "slate")?.expiresAt == rocks.entry(for: "slate")?.expiresAt)
     }
 
-    @Test("finds in one process what another has stored")
+    @Test("reads in one process what another has stored")
     func processes() async throws {
         let path = directory.url.path
         let rocks = try Cache<String, String>(at: directory.url)

@@ -1,10 +1,10 @@
 import Foundation
 import Testing
 
-/// The program in Examples/FirstCache, which is built beside these tests.
+/// The program in Examples/FirstCache, built together with these tests.
 @Suite("Examples", .timeLimit(.minutes(5)))
 struct ExampleTests {
-    @Test("FirstCache says what it stored, loaded and forgot")
+    @Test("FirstCache prints what it stored, loaded and removed")
     func firstCache() throws {
         let directory = Directory(), output = Pipe(), process = Process()
         process.executableURL = URL(fileURLWithPath: CommandLine.arguments[0]).deletingLastPathComponent()

@@ -9,7 +9,7 @@ struct StoreTests {
         try Store(at: directory.url.path, options: .init(capacity: 16 << 20, maxAge: .seconds(3600)))
     }
 
-    @Test("stores bytes, reads them, and finds them again after it has closed the store")
+    @Test("stores bytes, reads them, and reads them again after reopening the store")
     func reopening() throws {
         let store = try open()
         let version = try store.set("Slate", for: "rock", tags: ["rocks"], meta: [1, 2])
@@ -38,7 +38,7 @@ struct StoreTests {
         #expect(try again.statistics().entries == 3)
     }
 
-    @Test("keeps a store in memory, with a clock and limits of its own")
+    @Test("uses a store in memory with its own clock and limits")
     func memory() throws {
         var options = Store.Options(capacity: 4 << 20, maxEntries: 10, maxAge: .seconds(1), stale: .seconds(1))
         options.compression = .lz4
@@ -54,7 +54,7 @@ struct StoreTests {
         #expect(try store.remove("19"))
     }
 
-    @Test("is told the path and the cause of what goes wrong")
+    @Test("gets errors with path and cause")
     func errors() throws {
         let error = #expect(throws: ShaleError.self) { try Store(at: "/proc/version/cache") }
         #expect(error?.message.contains("/proc/version") == true && error?.errno != 0)

@@ -1,27 +1,27 @@
 import Glibc
 
-/// What the headers of a cache's files say, read as Documentation/format.md has them, without opening the cache.
+/// The headers of a cache's files, read as Documentation/internals/format.md describes them, without opening the cache.
 struct Layout {
     static let indexVersion: UInt64 = 12
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
-        /// What the log takes and nobody can read any more; no segment is full to the last byte.
+        /// Bytes of the log without a live record, including the unused ends of segments.
         let deadBytes: Int
     }
 
     let formatVersion, shards, segmentSize, rows, dictionaryFrames, dictionarySize: Int
     let capacity: UInt64
-    /// The index that is there, and whether this reading of it holds.
+    /// Whether there is an index, and whether it has the version that this code reads.
     let hasIndex, knowsIndex: Bool
     let perShard: [Shard]
-    /// Numbers of those that are in force.
+    /// The numbers of the dictionaries in use.
     let dictionaries: [Int]
 
     init(_ directory: String) throws {
         let data = try Words("\(directory)/shale.data", 4096)
         let second = data[2048 + 16, or: 0], first = data[16, or: 0]
-        // The copy with the higher sequence: even ones are at 2,048.
+        // The copy with the higher sequence. Even sequences are at 2,048.
         let at = second > first ? 2048 : 0
         formatVersion = Int(clamping: data.half(at + 8))
         capacity = data[at + 32, or: 0]
@@ -30,9 +30,9 @@ struct Layout {
         rows = Int(data.half(at + 80))
         dictionaryFrames = Int(data.half(at + 88))
         dictionarySize = Int(data.half(at + 92))
-        // (Nobody has checked these yet.)
+        // These values have not been validated.
         guard (1...1 << 16).contains(shards), (1...1 << 16).contains(rows), (1...16 << 20).contains(segmentSize) else {
-            throw ToolFailure(.badData, "\(directory)/shale.data does not begin as a cache does")
+            throw ToolFailure(.badData, "\(directory)/shale.data does not have the header of a cache")
         }
         let path = "\(directory)/shale.index"
         guard let head = try? Words(path, 4096) else {
@@ -56,7 +56,7 @@ struct Layout {
             let header = try Words(path, at: 12288 + shard * region, 2048)
             func word(_ offset: Int) -> Int { Int(clamping: header[offset, or: 0]) }
             let live = word(208), frames = word(296), head = word(264), tail = word(280)
-            // From the tail's offset to the head's; what is not plausible counts as nothing.
+            // From the tail's offset to the head's; implausible values count as 0.
             let log =
                 frames < 1 || frames > rows
                 ? 0 : (frames - 1) * segmentSize + min(head, segmentSize) - min(tail, segmentSize)
@@ -73,7 +73,7 @@ struct Layout {
     private static func up(_ bytes: Int, _ to: Int) -> Int { (bytes + to - 1) / to * to }
 }
 
-/// A piece of a file, as far as it goes.
+/// A part of a file, up to the file's end.
 private struct Words {
     private let bytes: [UInt8]
 

@@ -2,12 +2,13 @@ import ArgumentParser
 import Glibc
 import ShaleCore
 
-/// The cache that a command is about.
+/// The cache that a command works on.
 struct CachePath: ParsableArguments {
     @Argument(help: "The cache's directory.", completion: .directory)
     var cache: String
 
-    /// For what only reads: it changes nothing, neither the order of use nor a counter, and needs no right to write.
+    /// Opens the cache read-only: changes nothing, not even the order of use or a counter, and needs no write
+    /// permission.
     func openToRead() throws -> Store {
         try check()
         var options = Store.Options()
@@ -23,7 +24,7 @@ struct CachePath: ParsableArguments {
         return try Store(at: cache, options: options)
     }
 
-    /// Says in the tool's own words what is most often wrong: the path.
+    /// Reports the most frequent mistake, a wrong path, more precisely than the store does.
     private func check() throws {
         var status = stat()
         if stat(cache, &status) != 0 {
@@ -34,25 +35,25 @@ struct CachePath: ParsableArguments {
             throw ToolFailure(.noCache, "\(cache) is a file; name the directory that the cache is in")
         }
         if stat("\(cache)/shale.data", &status) != 0, Glibc.errno == ENOENT {
-            throw ToolFailure(.noCache, "\(cache) holds no cache: there is no shale.data in it")
+            throw ToolFailure(.noCache, "\(cache) holds no cache: it has no shale.data")
         }
     }
 }
 
-/// For what may make the cache.
+/// Options of commands that may create the cache.
 struct Creation: ParsableArguments {
-    @Flag(help: "Make the cache if there is none; without it, a mistyped path is an error.")
+    @Flag(help: "Create the cache if there is none; otherwise a wrong path is an error.")
     var create = false
-    @Option(help: "Of a cache that is made: bytes on disk, as 64MiB or 2GB (default: 1GiB).")
+    @Option(help: "Bytes on disk for a new cache, such as 64MiB or 2GB (default: 1GiB).")
     var capacity: ByteCount?
 
     func validate() throws {
-        if capacity != nil, !create { throw ValidationError("--capacity is for a cache that is made: add --create") }
+        if capacity != nil, !create { throw ValidationError("--capacity applies to a new cache: add --create") }
     }
 
     func open(_ path: CachePath) throws -> Store {
         var status = stat()
-        // The capacity of a cache that is there stays as it is.
+        // Does not change the capacity of an existing cache.
         if !create || stat("\(path.cache)/shale.data", &status) == 0 { return try path.openToWrite() }
         return try Store(at: path.cache, options: Store.Options(capacity: capacity?.bytes))
     }

@@ -2,7 +2,7 @@ import FoundationEssentials
 import Glibc
 import Synchronization
 
-/// Standard output, buffered; a write that fails is an error, as a full disk must not pass for success.
+/// Buffered output. A failed write throws, so that a full disk does not go unnoticed.
 final class Output: Sendable {
     static let shared = Output(descriptor: STDOUT_FILENO, name: "standard output")
 
@@ -51,12 +51,12 @@ final class Output: Sendable {
     }
 }
 
-/// Writes to a file, which gets its name when it is complete; nil: standard output.
+/// Writes to a file, which is renamed to `file` when it is complete; nil: standard output.
 func withOutput(_ file: String?, _ body: (Output) throws -> Void) throws {
     guard let file else { return try body(.shared) }
     let unfinished = file + ".unfinished"
     let descriptor = open(unfinished, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
-    if descriptor < 0 { throw ToolFailure("cannot make \(unfinished)") }
+    if descriptor < 0 { throw ToolFailure("cannot create \(unfinished)") }
     defer { close(descriptor) }
     do {
         let output = Output(descriptor: descriptor, name: unfinished)
@@ -69,11 +69,11 @@ func withOutput(_ file: String?, _ body: (Output) throws -> Void) throws {
     }
 }
 
-/// All of a descriptor, a piece at a time.
+/// Reads a descriptor in pieces.
 final class Input {
     private let descriptor: Int32
     let name: String
-    /// Read, and not taken yet.
+    /// Bytes read from the descriptor but not yet returned.
     private var ahead: [UInt8] = []
 
     init(descriptor: Int32, name: String) {
@@ -88,14 +88,14 @@ final class Input {
         return ahead
     }
 
-    /// As many bytes; fewer at the end.
+    /// The next `count` bytes; fewer at the end.
     func read(upTo count: Int) throws -> [UInt8] {
         let bytes = try Array(peek(count))
         ahead.removeFirst(bytes.count)
         return bytes
     }
 
-    /// What comes next, and stays; fewer bytes at the end.
+    /// The next `count` bytes, without consuming them; fewer at the end.
     func peek(_ count: Int) throws -> ArraySlice<UInt8> {
         while ahead.count < count, case let piece = try readMore(), !piece.isEmpty { ahead += piece }
         return ahead.prefix(count)
@@ -119,11 +119,11 @@ final class Input {
         return all
     }
 
-    /// Line by line, without what ends them.
+    /// Calls the body with each line, without its end.
     func forEachLine(_ body: (ArraySlice<UInt8>) throws -> Void) throws {
         var rest: [UInt8] = []
         while case let piece = try read(), !piece.isEmpty {
-            // What was searched before holds no end of a line.
+            // The bytes searched before contain no line end.
             var searched = rest.count
             rest += piece
             var start = 0

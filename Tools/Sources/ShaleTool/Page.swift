@@ -1,4 +1,4 @@
-/// A page of HTML, well-formed as XML too, which needs nothing else: no network, no script, no other file.
+/// A self-contained HTML page without scripts, which is also well-formed XML.
 struct Page {
     private let title: String
     private var body = ""
@@ -17,13 +17,13 @@ struct Page {
 
     mutating func paragraph(_ text: String) { add("<p>\(Page.escaped(text))</p>") }
 
-    /// Numbers that are read first.
+    /// The main figures.
     mutating func tiles(_ tiles: [(name: String, value: String)]) {
         let items = tiles.map { "<div><dt>\(Page.escaped($0.name))</dt><dd>\(Page.escaped($0.value))</dd></div>" }
         add("<dl class=\"tiles\">\(items.joined())</dl>")
     }
 
-    /// The first row names the columns. All but the first column are numbers.
+    /// The first row has the column names. All columns but the first are numbers.
     mutating func table(_ rows: [[String]]) {
         func cells(_ row: [String], _ tag: String) -> String {
             row.map { "<\(tag)>\(Page.escaped($0))</\(tag)>" }.joined()
@@ -62,7 +62,7 @@ struct Page {
             case "<": escaped += "&lt;"
             case ">": escaped += "&gt;"
             case "\"": escaped += "&quot;"
-            // XML has no other control characters.
+            // XML does not permit other control characters.
             case _ where scalar.value < 32 && scalar != "\n": escaped += "\u{FFFD}"
             default: escaped.unicodeScalars.append(scalar)
             }
@@ -70,7 +70,7 @@ struct Page {
         return escaped
     }
 
-    /// Colours are those of the reader's system, light or dark.
+    /// Follows the system's light or dark mode.
     private static let style = """
         :root {
           color-scheme: light dark;
@@ -119,18 +119,19 @@ struct Page {
         """
 }
 
-/// Charts in SVG that take the width that there is: texts are beside the drawing, as those in it would be stretched.
+/// SVG charts that fill the available width. Labels are outside the SVG, which would stretch them.
 enum Chart {
     struct Series {
         let name: String
-        /// Nil: there is none at this time, and the line has a gap.
+        /// Nil: the line has a gap.
         let values: [Double?]
     }
 
     private static let classes = ["first", "second", "third"]
     private static let width = 1000.0, height = 100.0
 
-    /// Lines over one axis of time, three at most. `top`: what is at the upper end; nil: a round number above all values.
+    /// At most three lines over a time axis. `top`: the upper end of the value axis; nil: a round number above all
+    /// values.
     static func lines(
         _ title: String, _ series: [Series], seconds: [Double], top: Double? = nil, text: (Double) -> String
     ) -> String {
@@ -145,7 +146,7 @@ enum Chart {
                     continue
                 }
                 let point = "\(decimal(time / end * width)) \(decimal(height - value / largest * height))"
-                // (A point by itself is a line to where it is.)
+                // A single point is a line of length 0.
                 path += isOn ? "L\(point)" : "M\(point)L\(point)"
                 isOn = true
             }
@@ -162,14 +163,14 @@ enum Chart {
             """
     }
 
-    /// 2, 4, 10, 20, and so on: its half is whole too.
+    /// 2, 4, 10, 20, and so on, so that its half is a whole number.
     private static func round(above value: Double) -> Double {
         var power = 1.0
         while power * 10 < value { power *= 10 }
         return power * ([2.0, 4, 10].first { power * $0 >= value } ?? 10)
     }
 
-    /// A bar for each row. `parts` are shares of the whole width, two at most, one behind the other.
+    /// A bar for each row. `parts` are at most two fractions of the whole width, stacked.
     static func bars(_ title: String, parts: [String] = [], _ rows: [(name: String, parts: [Double], value: String)])
         -> String
     {

@@ -1,14 +1,14 @@
 /// Entries as members of a tar archive, in the pax format (POSIX.1-2001).
 ///
-/// A member's name is the key, or an encoding of it where no file could have that name. What else belongs to an entry is
-/// in extended attributes, as GNU tar and libarchive write those of files: `tar --xattrs` keeps them when it extracts an
-/// archive and makes it anew.
+/// A member's name is the key, or an encoding of it if no file can have that name. The entry's metadata is in extended
+/// attributes, in the form that GNU tar and libarchive use: `tar --xattrs` keeps them when it extracts and creates
+/// archives.
 enum Tar {
     static let blockSize = 512
-    /// Attributes are `user.shale.key` and so on, whose values are texts.
+    /// The prefix of the attributes `user.shale.key` and so on, whose values are text.
     static let attributes = "SCHILY.xattr.user.shale."
 
-    /// A name that a file may have in one folder, and whether the key is read from it as it is.
+    /// A valid file name in one folder, and whether it equals the key.
     static func name(of key: some Collection<UInt8>) -> (name: String, isKey: Bool) {
         let longest = 200
         var name = ""
@@ -23,10 +23,10 @@ enum Tar {
                 name += String(byte, radix: 16, uppercase: true)
             }
         }
-        // These are folders.
+        // "." and ".." are folders.
         if name == "." || name == ".." { name = "%2E" + name.dropFirst() }
         if name.utf8.count > longest {
-            // Its beginning, and a number that tells it from others that begin so.
+            // A prefix, and a hash that distinguishes it from other names with the prefix.
             var hash: UInt64 = 0xCBF2_9CE4_8422_2325
             for byte in key { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01B3 }
             name = name.prefix(longest) + "~" + String(hash, radix: 16)
@@ -36,7 +36,7 @@ enum Tar {
 }
 
 extension Tar {
-    /// Headers of the member, whose bytes and `padding(after:)` have to follow.
+    /// The headers of a member. Its bytes and `padding(after:)` have to follow.
     static func headers(
         name: String, size: Int, modified seconds: Int64, attributes: [(name: String, value: String)]
     ) -> [UInt8] {
@@ -72,13 +72,13 @@ extension Tar {
         put(octal(seconds, 11), at: 136)
         put(String(kind), at: 156)
         put("ustar\0" + "00", at: 257)
-        // The sum is made with spaces in its place.
+        // The checksum is computed with spaces in its field.
         put(String(repeating: " ", count: 8), at: 148)
         put(octal(block.reduce(0) { $0 + Int64($1) }, 6) + "\0 ", at: 148)
         return block
     }
 
-    /// "LENGTH KEYWORD=VALUE\n", where the length counts itself.
+    /// "LENGTH KEYWORD=VALUE\n". The length includes its own digits.
     private static func record(_ keyword: String, _ value: String) -> [UInt8] {
         let rest = " \(keyword)=\(value)\n"
         var length = rest.utf8.count + 1
@@ -94,21 +94,21 @@ extension Tar {
         let attributes: [String: [UInt8]]
         let value: [UInt8]
 
-        /// Without the "./" that archives of a folder have before each name.
+        /// Without the "./" in front of each name in archives of a folder.
         var plainName: [UInt8] { name.starts(with: "./".utf8) ? Array(name.dropFirst(2)) : name }
     }
 
-    /// Members of an archive in the formats ustar, pax and GNU's.
+    /// Reads archives in the ustar, pax and GNU formats.
     struct Reader {
         private let input: Input
-        /// Members that are no files: folders, links.
+        /// Members that are not files: folders, links.
         private(set) var skipped = 0
         /// Bytes that have been read.
         private(set) var position = 0
 
         init(_ input: Input) { self.input = input }
 
-        /// Whether what comes looks like one; nothing is taken from the input.
+        /// Whether the input starts like an archive. Consumes nothing.
         static func isNext(in input: Input) throws -> Bool {
             let block = try input.peek(blockSize)
             guard block.count == blockSize else { return false }
@@ -121,21 +121,21 @@ extension Tar {
             while true {
                 let start = position
                 let block = try take(blockSize)
-                // Some end without the two empty blocks.
+                // Some archives lack the two empty blocks at the end.
                 if block.isEmpty && records.isEmpty && longName == nil || block.allSatisfy({ $0 == 0 }) { return nil }
                 guard block.count == blockSize, Reader.hasItsSum(block), let given = Reader.number(block[124..<136])
                 else {
-                    throw failure(at: start, "no header of a member")
+                    throw failure(at: start, "not a valid member header")
                 }
                 let size = records["size"].flatMap { Int(String(decoding: $0, as: UTF8.self)) } ?? given
-                guard (0...1 << 48).contains(size) else { throw failure(at: start, "no size of a member") }
+                guard (0...1 << 48).contains(size) else { throw failure(at: start, "not a valid member size") }
                 switch block[156] {
                 case 0, UInt8(ascii: "0"), UInt8(ascii: "7"):
                     let value = try body(size, start)
                     let prefix = block[257..<263].elementsEqual("ustar\0".utf8) ? Reader.text(block[345..<500]) : []
                     let short = (prefix.isEmpty ? [] : prefix + [UInt8(ascii: "/")]) + Reader.text(block[0..<100])
                     let name = records["path"] ?? longName ?? short
-                    // A folder, as the first format had them.
+                    // A folder in the oldest format.
                     if name.last == UInt8(ascii: "/") { break }
                     let mine = records.filter { $0.key.hasPrefix(Tar.attributes) }
                     return Member(
@@ -147,14 +147,14 @@ extension Tar {
                         value: value)
                 case UInt8(ascii: "x"):
                     guard let read = Reader.records(try body(given, start)) else {
-                        throw failure(at: start, "a pax header that cannot be read")
+                        throw failure(at: start, "not a valid pax header")
                     }
                     records = read
                     continue
                 case UInt8(ascii: "L"):
                     longName = Reader.text(try body(given, start)[...])
                     continue
-                case UInt8(ascii: "g"), UInt8(ascii: "K"): // for all members, or names of what links lead to
+                case UInt8(ascii: "g"), UInt8(ascii: "K"): // global headers, long link targets
                     try skip(given, start)
                     continue
                 default: try skip(size, start)
@@ -174,7 +174,7 @@ extension Tar {
             let bytes = try take(size)
             let padding = try take(-size & (blockSize - 1))
             if bytes.count < size || padding.count < -size & (blockSize - 1) {
-                throw failure(at: start, "it ends early")
+                throw failure(at: start, "the archive ends early")
             }
             return bytes
         }
@@ -183,13 +183,13 @@ extension Tar {
             var left = (size + blockSize - 1) & -blockSize
             while left > 0 {
                 let piece = try take(min(left, 1 << 18))
-                if piece.isEmpty { throw failure(at: start, "it ends early") }
+                if piece.isEmpty { throw failure(at: start, "the archive ends early") }
                 left -= piece.count
             }
         }
 
         private func failure(at position: Int, _ what: String) -> ToolFailure {
-            ToolFailure(.badData, "\(input.name), byte \(grouped(position)): \(what)")
+            ToolFailure(.badData, "\(input.name): byte \(grouped(position)): \(what)")
         }
 
         private static func hasItsSum(_ block: [UInt8]) -> Bool {
@@ -197,7 +197,7 @@ extension Tar {
             return number(block[148..<156]) == sum
         }
 
-        /// Octal digits; or, as GNU tar has it for what is too large for them, a binary number behind a set bit.
+        /// Octal digits, or GNU tar's form for larger numbers: a binary number after a set bit.
         private static func number(_ field: ArraySlice<UInt8>) -> Int? {
             guard let first = field.first else { return nil }
             if first & 0x80 != 0 {

@@ -4,7 +4,7 @@ import Synchronization
 enum Terminal {
     static let isOutput = isatty(STDOUT_FILENO) == 1
     static let isError = isatty(STDERR_FILENO) == 1
-    /// As no-color.org has it.
+    /// See no-color.org.
     private static let wantsColour = getenv("NO_COLOR").map { $0.pointee == 0 } ?? true
 
     enum Colour: Int { case red = 31, green = 32, yellow = 33, dim = 2, bold = 1 }
@@ -22,7 +22,7 @@ enum Terminal {
 
     private static let progressShown = Mutex<ContinuousClock.Instant?>(nil)
 
-    /// How far long work is, on one line that the next one replaces: on a terminal only, and ten times a second at most.
+    /// Shows progress on one line, which the next call replaces; only on a terminal, and at most ten times a second.
     static func progress(_ done: Int, of all: Int, _ what: String) {
         guard isError else { return }
         let isDue = progressShown.withLock { shown in
@@ -32,14 +32,14 @@ enum Terminal {
             return true
         }
         if !isDue { return }
-        // The cache may get entries meanwhile.
+        // `done` may exceed `all`, as the cache may get entries during the work.
         let share = all == 0 ? 0 : min(1, Double(done) / Double(all))
         let bar = String(repeating: "#", count: Int(share * 24)).padded(to: 24)
         var line = "\r\u{1B}[K\(what) [\(bar)] \(grouped(done)) of \(grouped(max(done, all)))"
         line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
     }
 
-    /// Takes the line away.
+    /// Clears the progress line.
     static func endProgress() {
         let wasShown = progressShown.withLock { shown in
             defer { shown = nil }
@@ -54,7 +54,7 @@ extension String {
     func right(in width: Int) -> String { String(repeating: " ", count: max(0, width - count)) + self }
 }
 
-/// Columns as wide as what is in them, numbers at the right.
+/// Columns as wide as their content; those in `right` are right-aligned.
 func table(_ rows: [[String]], right: ClosedRange<Int>? = nil) -> [String] {
     let columns = rows.map(\.count).max() ?? 0
     let widths = (0..<columns).map { column in rows.map { column < $0.count ? $0[column].count : 0 }.max() ?? 0 }

@@ -29,12 +29,12 @@ struct Bytes: ExpressibleByArgument {
         self.bytes = bytes
     }
 
-    /// What `init(argument:)` reads back; printable, on one line.
+    /// Printable text on one line, which `init(argument:)` reads.
     static func text(_ bytes: some Collection<UInt8>) -> String {
         var text = ""
         var rest = Array(bytes)[...]
         while let first = rest.first {
-            // As many bytes as make a character, or one that makes none.
+            // A valid scalar, or one byte that is not part of one.
             let length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4
             if let character = String(validating: rest.prefix(length), as: UTF8.self), isPrintable(character) {
                 text += first == UInt8(ascii: "\\") ? "\\\\" : character
@@ -64,7 +64,7 @@ private let byteUnits: [(name: String, factor: Int)] = [
     ("tb", 1_000_000_000_000),
 ]
 
-/// A number with a unit, as a whole number of the smallest one.
+/// A number with a unit, in the smallest unit.
 private func amount(_ text: String, in units: [(name: String, factor: Int)]) -> Int? {
     let digits = text.prefix { $0.isASCII && $0.isNumber }
     let unit = text[digits.endIndex...].lowercased()
@@ -111,7 +111,7 @@ struct AgeArgument: ExpressibleByArgument {
         }
     }
 
-    /// In the largest unit that it is at least two of.
+    /// In the largest unit in which it is at least 2.
     static func text(milliseconds: Int64) -> String {
         for (unit, size) in [("d", Int64(86_400_000)), ("h", 3_600_000), ("m", 60_000), ("s", 1000)]
         where milliseconds >= 2 * size {

@@ -7,21 +7,21 @@ import ShaleCore
 struct Tool: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "shale",
-        abstract: "Looks into a Shale cache, and changes it.",
+        abstract: "Inspects and changes a Shale cache.",
         discussion: """
-            A cache is a directory. What only reads opens it read-only, beside any number of programs that use it; \
-            nothing makes a cache but --create. Keys are UTF-8, where \\xNN stands for a byte that is no printable text \
-            and \\\\ for a backslash: 'shale ls' writes them so, and every command reads them so.
+            A cache is a directory. Commands that only read open it read-only, while programs use it. Only --create \
+            creates a cache. Keys are UTF-8; \\xNN stands for a byte that is not printable text, and \\\\ for a \
+            backslash. 'shale ls' writes keys in this form, and every command reads it.
 
-            Exit status: 0 done; 1 the answer is no: no such entry, or something was found that is not in order; \
-            64 wrong usage; 65 a line or a member of an import, or a file that is no cache; 66 there is no cache; 69 the file system \
-            cannot hold one; 73 no space; 74 reading or writing failed; 75 in use by others in a way that rules this \
-            out; 76 a cache of another version; 77 no permission.
+            Exit status: 0 success; 1 no such entry, or a check found a problem; 64 wrong usage; 65 invalid line or \
+            member of an import, or a file that is not a cache; 66 no cache; 69 unsuitable file system; 73 no space; \
+            74 reading or writing failed; 75 in use in a way that conflicts with the command; 76 a cache of another \
+            version; 77 no permission.
             """,
         version: String(cString: tool_version()),
         groupedSubcommands: [
             CommandGroup(
-                name: "Look", subcommands: [Stats.self, Top.self, Report.self, List.self, Inspect.self, Doctor.self]),
+                name: "Read", subcommands: [Stats.self, Top.self, Report.self, List.self, Inspect.self, Doctor.self]),
             CommandGroup(
                 name: "Entries",
                 subcommands: [Get.self, Set.self, Remove.self, Expire.self, Tags.self, Export.self, Import.self]),
@@ -30,7 +30,7 @@ struct Tool: ParsableCommand {
                 subcommands: [Verify.self, Purge.self, Evict.self, Clear.self]),
         ])
 
-    /// As argument-parser's own, but with this tool's exit statuses and one line for an error.
+    /// Like argument-parser's `main`, but with this tool's exit statuses and one-line errors.
     static func main() {
         do {
             var command = try parseAsRoot()
@@ -47,7 +47,7 @@ struct Tool: ParsableCommand {
     }
 
     private static func end(_ failure: ToolFailure) -> Never {
-        // What was written before it is worth having; where that fails as well, the first failure is the one to name.
+        // Output before the failure is useful. If flushing fails as well, report the first failure.
         try? Output.shared.flush()
         Terminal.endProgress()
         if let message = failure.message { Terminal.say("shale: \(message)") }
@@ -55,7 +55,7 @@ struct Tool: ParsableCommand {
     }
 }
 
-/// The numbers are those of sysexits.h, as argument-parser's own 64 is.
+/// The numbers are from sysexits.h, like argument-parser's 64.
 enum ExitStatus: Int32 {
     case no = 1
     case badData = 65
@@ -70,7 +70,7 @@ enum ExitStatus: Int32 {
 
 struct ToolFailure: Error {
     let status: ExitStatus
-    /// Nil: all has been said.
+    /// Nil: the command has already printed the reason.
     let message: String?
 
     init(_ status: ExitStatus, _ message: String? = nil) {
@@ -94,7 +94,7 @@ struct ToolFailure: Error {
         message = error.message
     }
 
-    /// A system call that has just failed, by errno.
+    /// The error of the last system call, from errno.
     init(_ what: String) {
         self.init(.inputOutput, "\(what): \(String(cString: strerror(Glibc.errno)))")
     }

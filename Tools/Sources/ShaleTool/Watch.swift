@@ -9,15 +9,15 @@ extension Statistics {
 }
 
 extension AgeArgument {
-    /// Between two looks at the counters.
+    /// Validates the time between two samples of the counters.
     func checkInterval() throws {
         guard case .of(let time) = lifetime, time >= .milliseconds(10) else {
-            throw ValidationError("--interval is 10ms at least")
+            throw ValidationError("--interval must be at least 10ms")
         }
     }
 }
 
-/// What has changed between two looks.
+/// The change between two samples of the counters.
 struct Change {
     let last, now: Statistics
     let seconds: Double
@@ -32,7 +32,7 @@ struct Change {
     func rate(_ of: (Statistics) -> UInt64) -> Double { Double(rise(of)) / seconds }
 }
 
-/// Looks at the counters again and again, until the body says that it is enough.
+/// Samples the counters in intervals, until the body returns false.
 func watch(
     _ path: CachePath, every interval: AgeArgument,
     _ body: (_ last: Statistics, _ now: Statistics, _ time: Duration) throws -> Bool
@@ -47,7 +47,7 @@ func watch(
         let current: Statistics
         do { current = try store.statistics() } catch {
             if error.code != .busy { throw error }
-            // A writer has made a new index; its counters begin anew.
+            // A writer has rebuilt the index, which resets the counters.
             store = try path.openToRead()
             last = try store.statistics()
             continue

@@ -2,7 +2,7 @@ import Benchmark
 import CountAllocations
 import Shale
 
-/// What a hit in memory allocates; the values are classes, or fit into a register.
+/// Counts the allocations of a hit in memory, for values that are classes and for values that fit into a register.
 func measureAllocations() {
     measure("class", (0..<1000).map(Box.init)) { $0.number }
     measure("small", Array(0..<1000)) { $0 }

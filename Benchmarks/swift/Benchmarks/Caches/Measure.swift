@@ -1,10 +1,10 @@
 import Benchmark
 import Foundation
 
-/// In a sample: so many that reading the clock costs nothing.
+/// Operations per sample, so many that the cost of reading the clock is negligible.
 private let operations = 100
 
-/// Gets of keys that are there, chosen at random. Each answer is checked, in the clock's time.
+/// Gets of present keys, chosen at random. The time includes the check of each result.
 func measure<S: Subject>(
     gets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S
 ) {
@@ -13,7 +13,7 @@ func measure<S: Subject>(
     }
 }
 
-/// Sets of keys that are there, chosen at random, to values that were made before.
+/// Sets of present keys, chosen at random, to values created in advance.
 func measure<S: Subject>(
     sets values: String, _ name: String, entries: Int = 100_000, _ make: @escaping (TemporaryDirectory) throws -> S
 ) {
@@ -38,12 +38,12 @@ private func measure<S: Subject>(
             try operation(subject, number, keys[number])
         }
     } setup: {
-        let place = try TemporaryDirectory()
-        // Longer than what a String holds without memory of its own, as keys are.
+        let created = try TemporaryDirectory()
+        // Too long for String's inline storage, like typical keys.
         keys = (0..<entries).map { "org.example.articles.\($0)" }
-        let filled = try make(place)
+        let filled = try make(created)
         try filled.fill(keys)
-        directory = place
+        directory = created
         subject = filled
     } teardown: {
         subject = nil

@@ -2,7 +2,7 @@ import Benchmark
 import Shale
 import Synchronization
 
-/// Tasks that ask for one missing key at once. The load ends when all of them have begun; the measured count of loads must be one.
+/// Tasks that ask for one missing key at once. The load ends when all tasks have begun; the count of loads must be 1.
 func measureOneLoad(tasks: Int) {
     let loads = BenchmarkMetric.custom("loads")
     var directory: TemporaryDirectory?
@@ -29,9 +29,9 @@ func measureOneLoad(tasks: Int) {
         benchmark.measurement(loads, loaded.count)
         if loaded.count != 1 || sum != tasks * key { benchmark.error("\(loaded.count) loads for \(tasks) tasks") }
     } setup: {
-        let place = try TemporaryDirectory()
-        cache = try Cache(at: place.path)
-        directory = place
+        let created = try TemporaryDirectory()
+        cache = try Cache(at: created.path)
+        directory = created
     } teardown: {
         cache = nil
         directory = nil

@@ -1,10 +1,10 @@
 import Foundation
 
-/// A value of about 1 KiB, encoded, that tells its number.
+/// A value of about 1 KiB, encoded, with a number.
 protocol Sample: Codable, Sendable {
     init(_ number: Int)
     var number: Int { get }
-    /// As those keep it who have no coder of their own.
+    /// For subjects without a coder.
     func encoded() throws -> Data
     static func decoded(_ data: Data) throws -> Self
 }
@@ -30,7 +30,7 @@ struct Article: Sample {
     static func decoded(_ data: Data) throws -> Article { try decoder.decode(Article.self, from: data) }
 }
 
-/// Its number, then text.
+/// The number, then text.
 extension Data: Sample {
     init(_ number: Int) {
         self = Swift.withUnsafeBytes(of: number.littleEndian) { Data($0) } + words(200, number).utf8.prefix(1016)

@@ -3,12 +3,12 @@ import GRDB
 import Shale
 import Synchronization
 
-/// What is measured: values by keys.
+/// A measured key-value store.
 protocol Subject {
     associatedtype Value: Sample
     func value(for key: String) throws -> Value?
     func set(_ value: Value, for key: String) throws
-    /// Sets each key to the value with its position as number.
+    /// Sets each key to the value with the key's position as number.
     func fill(_ keys: [String]) throws
 }
 
@@ -21,7 +21,7 @@ extension Subject {
 struct ShaleSubject<Value: Sample>: Subject {
     private let cache: Cache<String, Value>
 
-    /// - Parameter memoryEntries: 0: every get decodes what is stored.
+    /// - Parameter memoryEntries: 0: every get decodes the stored value.
     init(memoryEntries: Int = 0, in directory: TemporaryDirectory) throws {
         cache = try Cache(at: directory.path, maxEntries: nil, memoryEntries: memoryEntries, memoryBytes: 1 << 30)
     }
@@ -55,8 +55,8 @@ final class DictionarySubject<Value: Sample>: Subject {
     func set(_ value: Value, for key: String) { values.withLock { $0[key] = value } }
 }
 
-/// SQLite as a table of keys and values: WAL, no syncs, prepared statements, and as much cache as all the data needs.
-/// A get is no transaction, and a set is one by itself.
+/// SQLite with a table of keys and values: WAL, no syncs, prepared statements, and a cache that holds all data. A get
+/// runs without a transaction, a set in one of its own.
 struct GRDBSubject<Value: Sample>: Subject {
     private let database: DatabaseQueue
     private static var insertion: String {
@@ -67,7 +67,7 @@ struct GRDBSubject<Value: Sample>: Subject {
         var configuration = GRDB.Configuration()
         configuration.journalMode = .wal
         database = try DatabaseQueue(path: directory.path + "/values.sqlite", configuration: configuration)
-        // Not while it is opened: a queue in WAL mode sets `synchronous` itself.
+        // After opening, as a queue in WAL mode sets `synchronous` itself.
         try database.writeWithoutTransaction { database in
             try database.execute(
                 sql: "PRAGMA synchronous = OFF; PRAGMA cache_size = -1000000; PRAGMA mmap_size = 1000000000")
@@ -100,7 +100,7 @@ struct GRDBSubject<Value: Sample>: Subject {
     }
 }
 
-/// A file each, replaced whole: a reader never sees half of it. Foundation syncs each file that it writes, atomically or not.
+/// One file per entry, replaced atomically. Foundation syncs each file that it writes, atomically or not.
 struct FileSubject<Value: Sample>: Subject {
     private let directory: URL
 

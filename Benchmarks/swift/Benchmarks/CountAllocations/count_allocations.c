@@ -10,7 +10,7 @@ uint64_t count_allocations(void) {
 }
 
 #ifdef __GLIBC__
-/* In the place of glibc's, which the program and all its libraries then call. */
+/* Replaces glibc's functions for the program and all its libraries. */
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);

@@ -6,17 +6,23 @@
         cache["key"] = {"any": ["JSON-like", "value"]}
         cache.get("key")
 
-One cache is one directory, for any number of threads and processes of any mix
-of C, Python and Swift. How keys and values are stored is written at the top of
-``shale/_keys.py`` and ``shale/_values.py``.
+One cache is one directory, for any number of threads and processes, of any mix of C, Python and
+Swift. ``shale/_data/keys.py`` and ``shale/_data/values.py`` describe how keys and values are
+stored.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._cache import Cache
-from ._errors import (
+from ._cache import Cache, Namespace
+from ._data.options import Tag
+from ._data.records import Entry, LoadStats, Report, Stats
+from ._data.serializers import PickleSerializer, Serializer
+from ._loading.manual import Lease
+from ._loading.memoize import CacheInfo
+from ._loading.results import Loaded, LoadResult, Missing, NotModified
+from ._native.errors import (
     BusyError,
     DeadlockError,
     Error,
@@ -24,8 +30,10 @@ from ._errors import (
     FormatError,
     FullError,
     InvalidError,
+    LoadFailed,
     LoadTimeoutError,
     LockTimeoutError,
+    NotDirectoryError,
     NotFoundError,
     OutOfMemoryError,
     PermissionDeniedError,
@@ -33,23 +41,17 @@ from ._errors import (
     TooLargeError,
     VersionError,
 )
-from ._events import Event
-from ._keys import Key
-from ._library import library_version
-from ._loaded import Loaded, LoadResult, Missing, NotModified
-from ._lock import Lock
-from ._namespace import Namespace
-from ._options import Tag
-from ._raw_lease import Lease
-from ._reader import Reader
-from ._records import Entry, LoadStats, Report, Stats
-from ._serializers import PickleSerializer, Serializer
-from ._units import NEVER
+from ._native.library import library_version
+from ._native.units import NEVER
+from ._store.events import Event
+from ._store.locks import Lock
+from ._store.readers import Reader
+from ._typing import Key
 
 if TYPE_CHECKING:
     from ._async import AsyncCache, AsyncLock
 
-# The two are released as one.
+# The package and the library are released together.
 __version__ = library_version()
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "AsyncLock",
     "BusyError",
     "Cache",
+    "CacheInfo",
     "DeadlockError",
     "Entry",
     "Error",
@@ -68,6 +71,7 @@ __all__ = [
     "InvalidError",
     "Key",
     "Lease",
+    "LoadFailed",
     "LoadResult",
     "LoadStats",
     "LoadTimeoutError",
@@ -76,6 +80,7 @@ __all__ = [
     "LockTimeoutError",
     "Missing",
     "Namespace",
+    "NotDirectoryError",
     "NotFoundError",
     "NotModified",
     "OutOfMemoryError",
@@ -94,8 +99,15 @@ __all__ = [
 ]
 
 
+# Pickles and tracebacks name the public module.
+for _name in __all__:
+    _public = globals().get(_name)
+    if isinstance(_public, type):
+        _public.__module__ = __name__
+
+
 def __getattr__(name: str) -> object:
-    # They need asyncio, which takes longer to import than all the rest.
+    # They need asyncio, which takes longer to import than the rest.
     if name in ("AsyncCache", "AsyncLock"):
         from . import _async
 

@@ -6,11 +6,11 @@ import argparse
 import sys
 import time
 
-from ._errors import Error
+from ._native.errors import Error
 
 
 class _Progress:
-    """A line on standard error, now and then; on a terminal, always the same one."""
+    """Prints the progress to standard error once a second; on a terminal, on one line."""
 
     def __init__(self) -> None:
         self._shown = time.monotonic()
@@ -26,28 +26,28 @@ class _Progress:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs a command. Its exit status: 1 where it left something out, 2 where it failed."""
+    """Runs a command. Its exit status: 1 if it left entries out, 2 if it failed."""
     parser = argparse.ArgumentParser(prog="python -m shale", description="Shale's commands.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     convert = commands.add_parser(
         "convert",
         help="make a Shale cache of a directory of diskcache",
-        description="Reads what diskcache's Cache, FanoutCache, Deque or Index has stored in OLD, "
-        "and stores it in NEW, where the classes of shale.compat.diskcache find it. OLD stays as "
-        "it is; nobody should write to it meanwhile. What is past its age is left out.",
+        description="Reads the entries of diskcache's Cache, FanoutCache, Deque or Index in OLD, "
+        "and stores them in NEW, for the classes of shale.adapters.diskcache. OLD does not change; "
+        "no program may write to it meanwhile. Expired entries are left out.",
     )
     convert.add_argument("old", metavar="OLD", help="the directory of diskcache")
-    convert.add_argument("new", metavar="NEW", help="a directory that is empty, or not there")
+    convert.add_argument("new", metavar="NEW", help="an empty or a new directory")
     convert.add_argument(
         "--unpickle",
         choices=("plain", "any"),
-        help="read what diskcache has pickled, which is left out otherwise. plain: None, numbers, "
-        "str, bytes, and tuples, lists, sets and dicts of them, such as the keys of memoize; that "
-        "runs no code. any: every type, which runs the code that the bytes choose: for a "
-        "directory alone that nobody else could write to. Then open NEW with disk=PickleDisk.",
+        help="read entries that diskcache has pickled, which are left out otherwise. plain: None, "
+        "numbers, str, bytes, and tuples, lists, sets and dicts of them, such as the keys of "
+        "memoize; that runs no code. any: every type, which runs the code that the bytes choose: "
+        "only for a directory that others could not write to. Then open NEW with disk=PickleDisk.",
     )
     parsed = parser.parse_args(arguments)
-    from .compat.diskcache._convert import convert_directory
+    from .adapters.diskcache._convert import convert_directory
 
     try:
         counts = convert_directory(parsed.old, parsed.new, parsed.unpickle, _Progress())

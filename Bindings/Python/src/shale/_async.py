@@ -8,24 +8,20 @@ from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import TYPE_CHECKING, Any, Callable, Final, Generic, TypeVar, Union, overload
 
 from ._cache import Cache
-from ._loading_async import load_async, value_of_async
-from ._lock import LockBase
-from ._options import Tag
-from ._policy import policy
-from ._records import Entry, Report, Stats
+from ._data.options import Tag
+from ._data.records import Entry, Report, Stats
+from ._loading.policy import policy
+from ._loading.single_flight_async import load_async, value_of_async
+from ._native.units import Seconds
+from ._store.locks import LockBase
 from ._typing import KT, VT, T
-from ._units import Seconds
 
 if TYPE_CHECKING:
     from typing import Literal
 
     from typing_extensions import Buffer, Self, Unpack
 
-    from ._events import EventName, Listener
-    from ._keys import Key
-    from ._loaded import Loaded, LoadResult, Missing, NotModified
-    from ._memoize import Memoized, P
-    from ._options import (
+    from ._data.options import (
         EntryOptions,
         LeaseOptions,
         LockOptions,
@@ -34,15 +30,18 @@ if TYPE_CHECKING:
         SetOptions,
         StoreOptions,
     )
-    from ._policy import LoadOptions
-    from ._raw_lease import Lease
-    from ._reader import Reader
-    from ._typing import Items
+    from ._loading.manual import Lease
+    from ._loading.memoize import Memoized, P
+    from ._loading.policy import LoadOptions
+    from ._loading.results import Loaded, LoadResult, Missing, NotModified
+    from ._store.events import EventName, Listener
+    from ._store.readers import Reader
+    from ._typing import Items, Key
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-# Steps of an iteration between which other coroutines have their turn.
+# Items of an iteration after which other coroutines may run.
 _STEPS: Final = 128
 
 
@@ -53,23 +52,21 @@ class AsyncCache(Generic[KT, VT]):
             await cache.set("key", "value", max_age=60)
             await cache.get("key")
 
-    They do what the cache's methods of the same names do. A call that takes
-    microseconds is made at once, on the event loop: going through another thread
-    would take many times as long. What may take long runs in a thread
-    (``asyncio.to_thread``): opening, closing, ``sync``, ``clear``, ``evict``,
-    ``purge`` and ``verify``. Who waits for another's load, in ``get_or_load``,
-    awaits it.
+    They do what the cache's methods of the same names do. Calls that take microseconds run at once,
+    on the event loop: a thread would take many times as long. Calls that may take long run in a
+    thread (``asyncio.to_thread``): opening, closing, ``sync``, ``clear``, ``evict``, ``purge`` and
+    ``verify``. ``get_or_load`` awaits another caller's load.
 
-    A value of many megabytes, or a batch of many thousands, does hold the event
-    loop while it is copied. Where that matters, call the cache itself in a thread:
+    A value of many megabytes, or a batch of many thousands, blocks the event loop while it is
+    copied. If that matters, call the cache itself in a thread:
     ``await asyncio.to_thread(cache.cache.get, key)``.
 
-    The cache may be used by several of these and by threads at the same time. One
-    of these may be used in several event loops.
+    Several of these objects and threads may use a cache at the same time. Several event loops may
+    use one of these objects.
     """
 
     def __init__(self, cache: Cache[KT, VT]) -> None:
-        """Coroutines for a cache that is open."""
+        """Coroutines for an open cache."""
         self._cache = cache
 
     @classmethod
@@ -137,11 +134,11 @@ class AsyncCache(Generic[KT, VT]):
         return self._cache.get_into(key, buffer, **options)
 
     async def reader(self, key: KT, **options: Unpack[ReadOptions]) -> Reader | None:
-        """``Cache.reader``. What it gives is read without awaiting: it is in memory."""
+        """``Cache.reader``. The file is in memory, and is read without awaiting."""
         return self._cache.reader(key, **options)
 
     def __contains__(self, key: object) -> bool:
-        """At once: Python has no ``await`` for ``in``."""
+        """Not a coroutine: Python has no ``await`` for ``in``."""
         return key in self._cache
 
     # Writing
@@ -188,6 +185,39 @@ class AsyncCache(Generic[KT, VT]):
     ) -> int | None:
         return self._cache.incr(key, delta, initial=initial, create=create, **options)
 
+    @overload
+    async def decr(
+        self,
+        key: KT,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: Literal[True] = True,
+        **options: Unpack[EntryOptions],
+    ) -> int: ...
+
+    @overload
+    async def decr(
+        self,
+        key: KT,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: bool,
+        **options: Unpack[EntryOptions],
+    ) -> int | None: ...
+
+    async def decr(
+        self,
+        key: KT,
+        delta: int = 1,
+        *,
+        initial: int = 0,
+        create: bool = True,
+        **options: Unpack[EntryOptions],
+    ) -> int | None:
+        return self._cache.decr(key, delta, initial=initial, create=create, **options)
+
     async def touch(self, key: KT, max_age: Seconds | None = None) -> bool:
         return self._cache.touch(key, max_age)
 
@@ -221,7 +251,7 @@ class AsyncCache(Generic[KT, VT]):
         return self._cache.update(key, function, default, **options)
 
     async def lease(self, key: KT, **options: Unpack[LeaseOptions]) -> Lease[KT, VT]:
-        """``Cache.lease``. What it gives is used without awaiting, also ``with``."""
+        """``Cache.lease``. The lease is used without awaiting, also in ``with``."""
         return self._cache.lease(key, **options)
 
     def namespace(self, name: str, **options: Unpack[EntryOptions]) -> AsyncCache[Any, Any]:
@@ -229,7 +259,7 @@ class AsyncCache(Generic[KT, VT]):
         return AsyncCache(self._cache.namespace(name, **options))
 
     def lock(self, key: KT, **options: Unpack[LockOptions]) -> AsyncLock:
-        """As ``Cache.lock``, for ``async with``: other coroutines go on while one waits."""
+        """As ``Cache.lock``, for ``async with``: waiting does not block other coroutines."""
         return AsyncLock(self._cache, key, **options)
 
     # Loading
@@ -264,9 +294,9 @@ class AsyncCache(Generic[KT, VT]):
     ) -> Any:
         """As ``Cache.get_or_load``, for a ``load`` that is awaited.
 
-        Where the one who loads is cancelled, one of those who waited loads. With
-        ``soft_timeout`` or ``timeout``, the load is a task, and goes on where its caller
-        has gone on without it.
+        If the loading coroutine is cancelled, one of the waiting callers loads. With
+        ``soft_timeout`` or ``timeout``, the load is a task, which continues when its caller goes on
+        without it.
         """
         return await value_of_async(
             self._cache, key, policy(options), lambda _previous: load(), default
@@ -346,28 +376,28 @@ class AsyncCache(Generic[KT, VT]):
         return self.keys()
 
     def keys(self, *, stale: bool = False) -> AsyncIterator[KT]:
-        return _in_turns(self._cache.keys(stale=stale))
+        return _yielding(self._cache.keys(stale=stale))
 
     def values(self, *, stale: bool = False) -> AsyncIterator[VT]:
-        return _in_turns(self._cache.values(stale=stale))
+        return _yielding(self._cache.values(stale=stale))
 
     def items(self, *, stale: bool = False) -> AsyncIterator[tuple[KT, VT]]:
-        return _in_turns(self._cache.items(stale=stale))
+        return _yielding(self._cache.items(stale=stale))
 
     def __len__(self) -> int:
-        """At once: Python has no ``await`` for ``len``. It walks all keys, and holds the event
-        loop meanwhile; ``(await cache.stats()).entries`` does not."""
+        """Not a coroutine: Python has no ``await`` for ``len``. Walks all keys, and blocks the
+        event loop meanwhile; ``(await cache.stats()).entries`` does not."""
         return len(self._cache)
 
     def __bool__(self) -> bool:
-        """At once, likewise: whether there is any key."""
+        """Whether there is any key. Not a coroutine, likewise."""
         return bool(self._cache)
 
     async def stats(self) -> Stats:
         return self._cache.stats()
 
     def on(self, name: EventName, listener: Listener) -> Callable[[], None]:
-        """``Cache.on``. The listener is a plain function, called in the thread of the call."""
+        """``Cache.on``. The listener is a plain function, which runs in the thread of the call."""
         return self._cache.on(name, listener)
 
     async def volume(self) -> int:
@@ -378,12 +408,12 @@ class AsyncCache(Generic[KT, VT]):
 
 
 class AsyncLock(LockBase):
-    """A lock that ``AsyncCache.lock`` gives. An ``async with`` statement has it for its body."""
+    """The result of ``AsyncCache.lock``. An ``async with`` statement holds the lock in its body."""
 
     __slots__ = ()
 
     async def acquire(self) -> bool:
-        """Waits until the lock is had, as long as ``timeout`` says. Whether it is."""
+        """Waits for the lock, up to ``timeout``. Whether this object holds it now."""
         for pause in self._tries():
             await asyncio.sleep(pause)
         return self._lease is not None
@@ -397,8 +427,8 @@ class AsyncLock(LockBase):
         self.release()
 
 
-async def _in_turns(items: Iterable[V]) -> AsyncIterator[V]:
-    """The items, with a turn for other coroutines now and then."""
+async def _yielding(items: Iterable[V]) -> AsyncIterator[V]:
+    """The items. Lets other coroutines run now and then."""
     for number, item in enumerate(items, 1):
         yield item
         if number % _STEPS == 0:

@@ -1,5 +1,5 @@
-"""Serializers for the values of other libraries. None runs code that is stored, and each reads the
-types alone that its caller names: a value of another type is a miss, whose reason is logged.
+"""Serializers for the values of other libraries. They run no stored code, and read only the types
+that their caller names: a value of another type is a miss, whose cause is logged.
 
     from shale.serializers import PydanticSerializer
 
@@ -14,10 +14,11 @@ import json
 import math
 from importlib import import_module
 from io import BytesIO
+from tokenize import TokenError
 from typing import Any, Final
 
-from ._errors import InvalidError
-from ._varint import read_size, size_bytes
+from ._data.varint import read_size, size_bytes
+from ._native.errors import InvalidError
 
 __all__ = ["MsgspecSerializer", "NumpySerializer", "PydanticSerializer", "TensorsSerializer"]
 
@@ -36,19 +37,19 @@ def _name(kind: type[Any]) -> str:
 
 
 class _ByType:
-    """Values of some classes: a size and the class's name, then what its library writes."""
+    """Values of given classes: a size, the name of the class, and the bytes of its library."""
 
     name = ""
 
     def __init__(self, kinds: tuple[type[Any], ...]) -> None:
         if not kinds:
-            raise InvalidError(f"{type(self).__name__} is given the types that it may read")
+            raise InvalidError(f"{type(self).__name__} needs the types that it may read")
         for kind in kinds:
             if not isinstance(kind, type):
                 raise TypeError(f"a type is expected, not {kind!r}")
         self._kinds = {_name(kind).encode(): kind for kind in kinds}
         if len(self._kinds) < len(kinds):
-            raise InvalidError("two of the types have one name")
+            raise InvalidError("two of the types have the same name")
 
     def dumps(self, value: Any, /) -> bytes:
         kind = type(value)
@@ -80,8 +81,8 @@ class MsgspecSerializer(_ByType):
     """``msgspec.Struct``, dataclasses and attrs classes, as msgspec's MessagePack, and whatever
     they contain that msgspec knows: datetimes, enums, UUIDs, sets, others of their kind.
 
-    An object is of exactly one of the types that are given; what it contains is as its class says.
-    What does not fit the class any more is a miss.
+    The type of an object is exactly one of the given types, and its class defines its contents.
+    Bytes that no longer fit the class are a miss.
     """
 
     name = "msgspec"
@@ -104,10 +105,10 @@ class MsgspecSerializer(_ByType):
 
 
 class PydanticSerializer(_ByType):
-    """Pydantic models, as the JSON that they write; they validate it when it is read.
+    """Pydantic models, as JSON, which the model validates when it is read.
 
-    An object is of exactly one of the models that are given. What does not fit its model any more
-    is a miss. Fields that a model leaves out of its JSON are not stored.
+    The type of an object is exactly one of the given models. JSON that no longer fits its model is
+    a miss. Fields that a model leaves out of its JSON are not stored.
     """
 
     name = "pydantic"
@@ -131,15 +132,15 @@ class PydanticSerializer(_ByType):
 
 
 class _Arrays:
-    """What has to do with dtypes."""
+    """The common part of the serializers of arrays."""
 
     def __init__(self, dtypes: tuple[Any, ...]) -> None:
         self._numpy = _library("numpy")
         if not dtypes:
-            raise InvalidError(f"{type(self).__name__} is given the dtypes that it may read")
+            raise InvalidError(f"{type(self).__name__} needs the dtypes that it may read")
         self._dtypes = [self._numpy.dtype(each) for each in dtypes]
         if any(each.hasobject for each in self._dtypes):
-            raise InvalidError("an array of objects could only be pickled")
+            raise InvalidError("an array of objects cannot be stored without pickle")
 
     def _check(self, array: Any) -> Any:
         if type(array) is not self._numpy.ndarray:
@@ -156,7 +157,7 @@ class _Arrays:
 
 
 class NumpySerializer(_Arrays):
-    """``numpy.ndarray`` of the dtypes that are given, in numpy's own ``.npy`` format."""
+    """``numpy.ndarray`` of the given dtypes, in numpy's ``.npy`` format."""
 
     name = "numpy"
 
@@ -169,7 +170,11 @@ class NumpySerializer(_Arrays):
         return data.getbuffer()
 
     def loads(self, data: bytes, /) -> Any:
-        return self._check(self._numpy.load(BytesIO(data), allow_pickle=False))
+        try:
+            array = self._numpy.lib.format.read_array(BytesIO(data), allow_pickle=False)
+        except (SyntaxError, TokenError) as error:
+            raise ValueError("no header of an array") from error
+        return self._check(array)
 
 
 _TENSORS: Final = {
@@ -179,9 +184,8 @@ _TENSORS: Final = {
 
 
 class TensorsSerializer(_Arrays):
-    """A dict of names to ``numpy.ndarray`` of the dtypes that are given, in the ``safetensors``
-    format, which other programs read. The arrays of one that was read are read-only views of one
-    ``bytes``."""
+    """A dict of names to ``numpy.ndarray`` of the given dtypes, in the ``safetensors`` format,
+    which other programs read. Arrays are read as read-only views of one ``bytes``."""
 
     name = "safetensors"
 
@@ -226,10 +230,10 @@ class TensorsSerializer(_Arrays):
             shape = tensor["shape"]
             fits = begin == at and end <= len(data) - 8 - size and min(shape, default=0) >= 0
             if not fits or end - begin != math.prod(shape) * dtype.itemsize:
-                raise ValueError(f"{name!r} is not where the header says")
+                raise ValueError(f"{name!r} does not fit the header")
             at = end
             part = memoryview(data)[8 + size + begin : 8 + size + end]
             arrays[name] = self._check(self._numpy.frombuffer(part, dtype).reshape(shape))
         if len(data) != 8 + size + at:
-            raise ValueError("there is more after the arrays")
+            raise ValueError("there are more bytes after the arrays")
         return arrays

@@ -1,4 +1,4 @@
-// A first cache: open it, store, read, load what is missing, and forget.
+// A first cache: open, store, read, load a missing value, remove.
 //
 //     swift run --package-path Examples/FirstCache FirstCache DIRECTORY
 import Foundation
@@ -17,7 +17,7 @@ try rocks.insert(Rock(name: "Slate", hardness: 5), for: "slate", tags: ["metamor
 print("slate:", try rocks.value(for: "slate")?.hardness ?? "nothing")
 print("marl:", try rocks.value(for: "marl")?.hardness ?? "nothing")
 
-// However many tasks ask for what is missing, one of them loads it, and the others wait for the same value.
+// When several tasks request a missing value, one loads it and the others wait for it.
 try await withThrowingTaskGroup { group in
     for _ in 0..<10 {
         group.addTask { try await rocks.value(for: "marl") { Rock(name: "Marl", hardness: 3) } }
@@ -26,6 +26,6 @@ try await withThrowingTaskGroup { group in
 }
 print("loads:", rocks.statistics.loads)
 
-// One call forgets all that carries a tag.
+// Removes all entries with a tag.
 try rocks.removeAll(tagged: "metamorphic")
-print("left:", try await rocks.allKeys())
+print("left:", try rocks.allKeys())

@@ -1,4 +1,4 @@
-/// What the server publishes, and the reader keeps.
+/// The server publishes articles, and the reader caches them.
 struct Article: Codable, Sendable {
     /// The first line.
     let title: String

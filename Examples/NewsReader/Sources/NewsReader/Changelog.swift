@@ -1,21 +1,21 @@
 import ArgumentParser
 import Foundation
 
-/// What a package's maintainers have written down, as Debian installs it below `/usr/share/doc`.
+/// A package's changelog, as Debian installs it below `/usr/share/doc`.
 struct Changelog: Sendable {
     /// Package and file: `bash/changelog.Debian`.
     let name: String
     /// The whole file, decompressed. The newest entry comes first.
     let text: String
-    /// Whether the newest entry is today's.
+    /// Whether the newest entry belongs to today's edition only.
     let isNews: Bool
 
-    /// The changelogs of the packages that have their documents in a directory, evenly chosen where there are more than asked for. Those
-    /// of more than 64 KiB, compressed, are left out, and those that are not UTF-8.
+    /// The changelogs of the packages with documents in a directory; an even selection if there are more than `count`.
+    /// Omits changelogs of more than 64 KiB, compressed, and those that are not UTF-8.
     static func installed(below directory: String, atMost count: Int) throws -> [Changelog] {
         let files = FileManager.default
         var names: [String] = []
-        // What is no directory has no contents.
+        // A file that is not a directory has no contents.
         for package in (try? files.contentsOfDirectory(atPath: directory).sorted()) ?? [] {
             for file in (try? files.contentsOfDirectory(atPath: "\(directory)/\(package)").sorted()) ?? []
             where file.hasPrefix("changelog") && file.hasSuffix(".gz") {
@@ -34,16 +34,16 @@ struct Changelog: Sendable {
         if changelogs.isEmpty {
             throw Failure(
                 description:
-                    "\(directory) has no */changelog*.gz; install a package with its documents, or name another directory with --changelogs"
+                    "\(directory) has no */changelog*.gz: install a package with documents, or use another --changelogs"
             )
         }
         return changelogs
     }
 
-    /// What of it is out.
+    /// The part that is published in an edition.
     func text(in edition: Edition) -> String {
         guard edition == .yesterday, isNews else { return text }
-        // An entry begins with a line that is not indented.
+        // The first line of an entry is not indented.
         let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
         guard let next = lines.dropFirst().firstIndex(where: { $0.first?.isWhitespace == false }) else { return text }
         return lines[next...].joined(separator: "\n")
@@ -58,13 +58,13 @@ struct Changelog: Sendable {
         let data = output.fileHandleForReading.readDataToEndOfFile()
         gzip.waitUntilExit()
         if gzip.terminationStatus != 0 {
-            throw Failure(description: "\(path) cannot be decompressed: gzip ended with \(gzip.terminationStatus)")
+            throw Failure(description: "\(path) cannot be decompressed: gzip exited with \(gzip.terminationStatus)")
         }
         return data
     }
 }
 
-/// Yesterday's lacks the newest entry of every third changelog.
+/// Yesterday's edition lacks the newest entry of every third changelog.
 enum Edition: String, ExpressibleByArgument {
     case yesterday, today
 }

@@ -1,6 +1,6 @@
 import Foundation
 
-/// This program once more, as a process of its own that is spoken to by lines.
+/// A second process of this program, which communicates by lines.
 final class Child {
     private let process = Process()
     private let input = Pipe(), output = Pipe()
@@ -12,28 +12,28 @@ final class Child {
         process.standardInput = input
         process.standardOutput = output
         try process.run()
-        // So that the lines end with the process.
+        // Otherwise the pipe would stay open after the end of the process.
         try output.fileHandleForWriting.close()
         lines = output.fileHandleForReading.lines.makeAsyncIterator()
     }
 
-    /// The next line of its output; nil: it has ended.
+    /// The next line of its output; nil after its end.
     func nextLine() async -> String? { await lines.next() }
 
     func sendLine() throws { try input.fileHandleForWriting.write(contentsOf: Data("\n".utf8)) }
 
-    /// As `kill -9` does.
+    /// Sends SIGKILL.
     func kill() {
         Glibc.kill(process.processIdentifier, SIGKILL)
         process.waitUntilExit()
     }
 
-    /// Ends its input, upon which it ends by itself.
+    /// Closes its input, which makes it exit.
     func end() throws {
         try input.fileHandleForWriting.close()
         process.waitUntilExit()
         if process.terminationStatus != 0 {
-            throw Failure(description: "\(process.arguments?.first ?? "") ended with \(process.terminationStatus)")
+            throw Failure(description: "\(process.arguments?.first ?? "") exited with \(process.terminationStatus)")
         }
     }
 }

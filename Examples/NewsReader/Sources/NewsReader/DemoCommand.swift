@@ -6,12 +6,12 @@ struct DemoCommand: AsyncParsableCommand {
         commandName: "demo",
         abstract: "Kills and restarts a reader and its server, and compares every article shown with its file.")
 
-    @Option(help: "Where packages have their documents.") var changelogs = "/usr/share/doc"
-    @Option(help: "How many changelogs, at most.") var count = 60
-    @Option(help: "Seconds after which it is given up.") var timeout = 60
+    @Option(help: "The directory with the packages' documents.") var changelogs = "/usr/share/doc"
+    @Option(help: "The maximum number of changelogs.") var count = 60
+    @Option(help: "The time limit in seconds.") var timeout = 60
 
     func run() async throws {
-        // The children end with their input, which ends with this process.
+        // The children exit when their input closes, which happens with the end of this process.
         let timeout = timeout
         let watchdog = Task {
             try await Task.sleep(for: .seconds(timeout))
@@ -19,7 +19,7 @@ struct DemoCommand: AsyncParsableCommand {
             Self.exit(withError: ExitCode.failure)
         }
         defer { watchdog.cancel() }
-        // Writing to a child that has ended is an error to report, not a signal to die of.
+        // Writing to a child that has exited must return an error, not end this process by SIGPIPE.
         signal(SIGPIPE, SIG_IGN)
 
         let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-news-\(UUID().uuidString)")

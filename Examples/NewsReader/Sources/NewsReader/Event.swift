@@ -1,20 +1,20 @@
-/// What the reader shows. With `--json`, each is a line of its output.
+/// An item of the reader's output; with `--json`, a line.
 enum Event: Codable, Sendable {
-    /// The list of articles, and how long it took from asking to showing.
+    /// The list of articles, and the time from the request to the output.
     case list(count: Int, source: Source, milliseconds: Double)
     case article(name: String, Article, source: Source, milliseconds: Double)
-    /// Nothing could be shown, or nothing newer.
+    /// The article, or its newer version, could not be loaded.
     case failure(name: String, cause: String)
-    /// The cache has announced that it has a new article, or a new version of one.
+    /// The cache has announced a new article, or a new version of one.
     case arrived(name: String)
     case roundEnded
 }
 
-/// Where it came from.
+/// The source of an article or list.
 enum Source: String, Codable, CaseIterable, Sendable {
     case memory, disk, network
-    /// What was stored, after the server said that it is still right.
+    /// From the cache, after the server confirmed it.
     case revalidated
-    /// What was stored, because the server failed.
+    /// From the cache, because the server failed.
     case stale
 }

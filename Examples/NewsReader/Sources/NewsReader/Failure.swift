@@ -1,4 +1,4 @@
-/// Something did not work; the sentence says what, and why.
+/// An error with a message.
 struct Failure: Error, CustomStringConvertible {
     let description: String
 }

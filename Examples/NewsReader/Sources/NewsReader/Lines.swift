@@ -1,10 +1,10 @@
 import Foundation
 
 extension FileHandle {
-    /// What comes in, line by line, to its end. A last line without an end is left out: who wrote it was killed.
+    /// The lines until end of file. Omits an incomplete last line, whose writer was killed.
     var lines: AsyncStream<String> {
         AsyncStream { continuation in
-            // Reading blocks, and the pool of threads that tasks run on may have one alone.
+            // A thread, since reading blocks and the thread pool of tasks may have only one thread.
             Thread.detachNewThread {
                 var line = Data()
                 while case var chunk = self.availableData, !chunk.isEmpty {

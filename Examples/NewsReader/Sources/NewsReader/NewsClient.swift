@@ -2,7 +2,7 @@ import AsyncHTTPClient
 import Foundation
 import Shale
 
-/// What can be asked of a news server.
+/// The client of a news server.
 struct NewsClient: Sendable {
     private let server: String
     private let http: HTTPClient
@@ -10,7 +10,7 @@ struct NewsClient: Sendable {
     init(server: String) {
         self.server = server
         var configuration = HTTPClient.Configuration()
-        // A server that is not there is no reason to wait.
+        // Fails at once if the server is not running.
         configuration.connectionPool.retryConnectionEstablishment = false
         http = HTTPClient(eventLoopGroupProvider: .singleton, configuration: configuration)
     }
@@ -22,7 +22,7 @@ struct NewsClient: Sendable {
         return try JSONDecoder().decode([String].self, from: Data(try await body(of: response).utf8))
     }
 
-    /// The article, unless the stored one is still right.
+    /// Loads the article, or `.notModified` if the stored one is current.
     func article(_ name: String, unless stored: Cache<String, Article>.Entry?) async throws
         -> Cache<String, Article>.Loaded
     {

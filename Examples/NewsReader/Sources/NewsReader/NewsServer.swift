@@ -13,7 +13,7 @@ final class NewsServer: HTTPHandler {
     private let maxAge: Int
     private let requests = Atomic(0)
 
-    /// - Parameter maxAge: How long an article may be taken as it is, in seconds.
+    /// - Parameter maxAge: The max-age of articles, in seconds.
     init(_ changelogs: [Changelog], edition: Edition, maxAge: Int) throws {
         list = try JSONEncoder().encode(changelogs.map(\.name))
         pages = Dictionary(
@@ -43,7 +43,7 @@ final class NewsServer: HTTPHandler {
     }
 }
 
-/// A hash that is the same in every process, unlike the standard library's.
+/// A hash that, unlike the standard library's, is the same in every process.
 private func fnv1a(_ text: String) -> String {
     String(text.utf8.reduce(0xcbf2_9ce4_8422_2325 as UInt64) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }, radix: 16)
 }

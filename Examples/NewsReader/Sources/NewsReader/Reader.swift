@@ -1,6 +1,6 @@
 import Shale
 
-/// Shows every article there is: what is stored at once, however old, and what is new as soon as it is there.
+/// Shows all articles: stored ones at once, even if stale, and newer versions when they have been loaded.
 struct Reader {
     let lists: Cache<String, [String]>
     let articles: Cache<String, Article>
@@ -15,7 +15,7 @@ struct Reader {
         articles = try Cache(in: store, named: "articles")
         self.client = client
         self.screen = screen
-        // On its way before anybody asks.
+        // Starts loading before the first request.
         lists.prefetch("all") { try await client.articleNames() }
     }
 

@@ -3,7 +3,8 @@ import Foundation
 
 struct ReaderCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "reader", abstract: "Shows all articles, and again for every line of its standard input.")
+        commandName: "reader",
+        abstract: "Shows all articles, once at the start and once for every line of standard input.")
 
     @Option(help: "The server's address.") var server: String
     @Option(help: "The cache's directory.") var directory: String
@@ -23,7 +24,7 @@ struct ReaderCommand: AsyncParsableCommand {
                 try screen.show(.roundEnded)
             } while await input.next() != nil
         }
-        // The changes end with their cache.
+        // The stream of changes ends with its cache.
         try await announcing.value
         try await client.shutdown()
     }

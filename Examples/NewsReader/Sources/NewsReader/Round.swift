@@ -1,9 +1,9 @@
-/// What a reader has shown in one go.
+/// One pass of a reader over all articles.
 struct Round {
-    /// Where each article came from that was shown: at first, and at last.
+    /// The source of each article shown: of its first and its last version.
     private(set) var first: [String: Source] = [:]
     private(set) var last: [String: Source] = [:]
-    /// Articles that were loaded, and those that the cache has announced.
+    /// Articles that were loaded, and those that the cache announced.
     private(set) var loaded: Set<String> = []
     private(set) var arrived: Set<String> = []
     private(set) var tally = Tally()

@@ -1,12 +1,12 @@
 import Foundation
 
-/// Shows events, to people or to programs.
+/// Prints events as text or JSON.
 struct Screen: Sendable {
     let isJSON: Bool
 
     func show(_ event: Event) throws {
         let line = isJSON ? String(decoding: try JSONEncoder().encode(event), as: UTF8.self) : text(event)
-        // In one piece, so that what was shown has been shown, whatever happens next.
+        // One write, so that a kill cannot leave a part of the line unwritten.
         try FileHandle.standardOutput.write(contentsOf: Data((line + "\n").utf8))
     }
 
@@ -20,7 +20,7 @@ struct Screen: Sendable {
         case .article(_, let article, let source, let milliseconds): row(source, milliseconds, article.title)
         case .failure(let name, let cause): "failed: \(name): \(cause)"
         case .arrived(let name): "new: \(name)"
-        case .roundEnded: "Enter reads again, Ctrl-D ends."
+        case .roundEnded: "Press Enter to read again, Ctrl-D to quit."
         }
     }
 }

@@ -6,12 +6,12 @@ struct ServerCommand: AsyncParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "server", abstract: "Publishes changelogs on the loopback interface.")
 
-    @Option(help: "0: any that is free. The first line of the output is the address.") var port: UInt16 = 0
-    @Option(help: "Where packages have their documents.") var changelogs = "/usr/share/doc"
-    @Option(help: "How many changelogs, at most.") var count = 60
+    @Option(help: "0 for any free port. The first line of the output is the address.") var port: UInt16 = 0
+    @Option(help: "The directory with the packages' documents.") var changelogs = "/usr/share/doc"
+    @Option(help: "The maximum number of changelogs.") var count = 60
     @Option(help: "yesterday or today.") var edition = Edition.today
-    @Option(help: "Seconds that an article is fresh.") var maxAge = 3
-    @Flag(help: "Ends when the standard input does, and so never outlives who started it.") var untilEOF = false
+    @Option(help: "The max-age of articles, in seconds.") var maxAge = 3
+    @Flag(help: "Exits at the end of standard input, and thus with the parent process.") var untilEOF = false
 
     func run() async throws {
         let handler = try NewsServer(

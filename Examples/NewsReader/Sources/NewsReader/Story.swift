@@ -1,8 +1,8 @@
 import Foundation
 
-/// What happens to a reader and its server, and what must come of it.
+/// The steps of the demonstration and their expected results.
 struct Story {
-    /// What was not as it must be.
+    /// Expectations that failed.
     private(set) var surprises: [String] = []
 
     private let changelogs: [String: Changelog]
@@ -10,14 +10,14 @@ struct Story {
     private let cache: String
     private let maxAge = 3
     private var edition = Edition.yesterday
-    /// The text of each article as a reader has shown it last.
+    /// The last text that a reader has shown of each article.
     private var shown: [String: String] = [:]
     private var tally = Tally()
 
     /// - Parameters:
-    ///   - directory: Where the packages have their documents.
-    ///   - count: How many changelogs, at most.
-    ///   - cache: The directory of the reader's cache, empty.
+    ///   - directory: The directory with the packages' documents.
+    ///   - count: The maximum number of changelogs.
+    ///   - cache: An empty directory for the reader's cache.
     init(changelogsBelow directory: String, atMost count: Int, cache: String) throws {
         changelogs = Dictionary(
             uniqueKeysWithValues: try Changelog.installed(below: directory, atMost: count).map { ($0.name, $0) })
@@ -28,84 +28,86 @@ struct Story {
     }
 
     mutating func tell() async throws {
-        print(
-            "The news: \(changelogs.count) changelogs of this machine's packages, fresh for \(maxAge) s. One request in ten fails."
-        )
+        print("The news: \(changelogs.count) changelogs of this machine's packages, fresh for \(maxAge) s.")
+        print("One request in ten fails.")
         var (server, address) = try await startServer(port: 0)
         var reader = try startReader(address)
         var round = Round()
         try await watch(reader, &round, until: changelogs.count / 2)
         reader.kill()
         try await watch(reader, &round)
-        tell("A reader begins with an empty cache, and half-way is killed with kill -9", round)
+        tell("A reader starts with an empty cache and is killed half-way with kill -9", round)
         expect(
             round.last.count >= changelogs.count / 2 && round.last.values.allSatisfy { $0 == .network },
-            "all comes from the network")
+            "all articles come from the network")
 
         var known = Set(shown.keys)
         reader = try startReader(address)
         round = try await watch(reader)
         tell("Another reader opens its cache", round)
-        expect(known.allSatisfy { round.first[$0] == .disk }, "what the first has shown is there, from disk")
-        expect(round.loaded.isDisjoint(with: known) && !round.loaded.isEmpty, "the rest alone comes from the network")
+        expect(
+            known.allSatisfy { round.first[$0] == .disk }, "all articles that the first reader showed come from disk")
+        expect(round.loaded.isDisjoint(with: known) && !round.loaded.isEmpty, "only the others come from the network")
 
         known = Set(shown.keys)
         round = try await again(reader)
         tell("It reads again", round)
-        expect(known.allSatisfy { round.first[$0] == .memory }, "what it has shown is there, from memory")
+        expect(known.allSatisfy { round.first[$0] == .memory }, "all articles that it has shown come from memory")
 
         try await growStale()
         known = Set(shown.keys)
         round = try await again(reader)
-        tell("It reads again, when everything is stale", round)
-        expect(known.allSatisfy { round.first[$0] == .memory }, "what is stale is shown at once")
+        tell("It reads again, with all articles stale", round)
+        expect(known.allSatisfy { round.first[$0] == .memory }, "stale articles are shown at once")
         expect(
             known.allSatisfy { round.last[$0] == .revalidated || round.last[$0] == .stale },
-            "nothing that is still right is loaded again")
-        expect(round.tally.count(.revalidated) > round.tally.count(.stale), "most of it is revalidated")
+            "no current article is loaded again")
+        expect(round.tally.count(.revalidated) > round.tally.count(.stale), "most articles are revalidated")
 
         server.kill()
         try await growStale()
         known = Set(shown.keys)
         round = try await again(reader)
-        tell("The server is killed, and everything is stale", round)
+        tell("The server is killed, and all articles are stale", round)
         expect(
             known.allSatisfy { round.first[$0] == .memory && round.last[$0] == .stale },
-            "what is stale serves, from memory")
+            "stale articles are served from memory")
 
         reader.kill()
         reader = try startReader(address)
         round = try await watch(reader)
-        tell("The reader is killed as well, and another one opens its cache", round)
+        tell("The reader is killed too, and another one opens its cache", round)
         expect(
-            known.allSatisfy { round.first[$0] == .disk && round.last[$0] == .stale }, "what is stale serves, from disk"
+            known.allSatisfy { round.first[$0] == .disk && round.last[$0] == .stale },
+            "stale articles are served from disk"
         )
 
         edition = .today
         (server, _) = try await startServer(port: URL(string: address)?.port ?? 0)
         round = try await again(reader)
         for _ in 1...3 where !isUpToDate { try await again(reader, &round) }
-        tell("The server is back, with today's edition", round)
-        expect(isUpToDate, "every article becomes today's")
+        tell("The server restarts with today's edition", round)
+        expect(isUpToDate, "every article is updated to today's edition")
         expect(
             round.tally.count(.network) > 0 && round.tally.count(.revalidated) > 0,
-            "what is new is loaded, the rest revalidated")
+            "new articles are loaded, the others revalidated")
 
         try reader.end()
         try await watch(reader, &round)
-        expect(round.arrived == round.loaded, "the cache has announced what was loaded")
+        expect(round.arrived == round.loaded, "the cache announced every loaded article")
         try server.end()
 
         print("\n\(tally.table)\n")
         print(
             surprises.isEmpty
-                ? "Every article shown was equal to its file, and came from where it must."
-                : "\(surprises.count) not as expected.")
+                ? "Every article shown was equal to its file and came from the expected source."
+                : "\(surprises.count) expectations failed.")
     }
 
-    // MARK: What is seen
+    // MARK: Watching
 
-    /// Follows a reader until it has read everything, has shown enough, or has ended; compares what it shows.
+    /// Follows a reader to the end of its pass, until it has shown `enough` articles, or until it exits; compares its
+    /// articles with their files.
     private mutating func watch(_ reader: Child, _ round: inout Round, until enough: Int = .max) async throws {
         while round.last.count < enough, let line = await reader.nextLine() {
             let event = try JSONDecoder().decode(Event.self, from: Data(line.utf8))
@@ -135,7 +137,7 @@ struct Story {
         return round
     }
 
-    /// What the server has confirmed is of the present edition; what was stored is what was shown before.
+    /// Articles confirmed by the server are of the current edition; stored ones are as shown before.
     private mutating func compare(_ name: String, _ text: String, _ source: Source) {
         let published = changelogs[name]?.text(in: edition)
         let right =
@@ -157,11 +159,11 @@ struct Story {
         print("    NOT AS EXPECTED: \(expectation)")
     }
 
-    // MARK: Who takes part
+    // MARK: Processes
 
     private func startServer(port: Int) async throws -> (Child, address: String) {
         let server = try Child(serverArguments + ["--edition", edition.rawValue, "--port", String(port)])
-        guard let address = await server.nextLine() else { throw Failure(description: "the server has not started") }
+        guard let address = await server.nextLine() else { throw Failure(description: "the server did not start") }
         return (server, address)
     }
 

@@ -1,6 +1,6 @@
 import Foundation
 
-/// How often, and how fast, articles came from each source.
+/// The number of articles from each source, and the median time.
 struct Tally {
     private var times: [Source: [Double]] = [:]
 
@@ -37,7 +37,7 @@ extension Source {
         case .memory: "from memory"
         case .disk: "from disk"
         case .network: "from the network"
-        case .revalidated: "revalidated, by 304"
+        case .revalidated: "revalidated by 304"
         case .stale: "stale, because the server failed"
         }
     }

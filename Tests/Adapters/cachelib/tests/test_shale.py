@@ -6,7 +6,7 @@ from clear import ClearTests
 from common import CommonTests
 from has import HasTests
 from serializer import SerializerTests
-from shale.cachelib import ShaleCache
+from shale.adapters.cachelib import ShaleCache
 
 
 class Pickling(ShaleCache):

@@ -4,7 +4,7 @@ from unittest.mock import Mock
 
 import pytest
 from cashews.wrapper import Cache
-from shale.cashews import ShaleBackend
+from shale.adapters.cashews import ShaleBackend
 
 # Of Redis, and of what has no backend.
 collect_ignore = [

@@ -3,9 +3,9 @@
 import os
 import sys
 
-import shale.compat.diskcache as dc
-from shale.compat.diskcache import _cache, _disk, _fanout, _persistent, _recipes
-from shale.compat.diskcache._django import DjangoCache as Plain
+import shale.adapters.diskcache as dc
+from shale.adapters.diskcache import _cache, _disk, _fanout, _persistent, _recipes
+from shale.adapters.diskcache._django import DjangoCache as Plain
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 

@@ -11,7 +11,7 @@ DIRECTORY = tempfile.mkdtemp()
 
 @override_settings(
     CACHES=caches_setting_for_tests(
-        BACKEND="shale.django.ShaleCache",
+        BACKEND="shale.adapters.django.ShaleCache",
         LOCATION=DIRECTORY,
         exclude={"cull", "zero_cull"},
         OPTIONS={"serializer": "shale.PickleSerializer"},

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* What Swift does not see by itself: a macro that is more than one literal, and a header that Glibc's module lacks. */
+/* Functions that Swift cannot import: a macro of several literals, and a header that the Glibc module lacks. */
 
 /* The version of the sources that the tool was built from: a static string. */
 const char *tool_version(void);

@@ -3,7 +3,7 @@ import CTool
 import Glibc
 import ShaleCore
 
-/// What the doctor says of one thing.
+/// One finding of the doctor.
 private struct Finding: Encodable {
     enum Grade: String, Encodable { case good, note, problem }
     let grade: Grade
@@ -13,17 +13,17 @@ private struct Finding: Encodable {
 
 struct Doctor: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Says what in a cache, its directory, the file system or the limits will hurt.",
+        abstract: "Checks a cache, its directory, the file system and the limits for problems.",
         discussion: """
-            It changes nothing. The directory may be one in which a cache is to be made. The exit status is 1 where it \
-            finds a problem; notes are no problems.
+            Changes nothing. The cache need not exist yet. The exit status is 1 if there is a problem; notes are not \
+            problems.
             """)
 
-    @Argument(help: "The cache's directory, or the one that is to become it.", completion: .directory)
+    @Argument(help: "The directory of the cache, or of a planned one.", completion: .directory)
     var directory: String
-    @Option(help: "Of a cache that is to be made there: bytes on disk (default: 1GiB).")
+    @Option(help: "Bytes on disk of a planned cache (default: 1GiB).")
     var capacity: ByteCount?
-    @Flag(help: "As JSON, an object for each line.")
+    @Flag(help: "As JSON, one object per line.")
     var json = false
 
     func run() throws {
@@ -62,7 +62,7 @@ struct Doctor: ParsableCommand {
 
     private typealias Add = (Finding.Grade, String, String) -> Void
 
-    /// Where the file system can be asked before the directory is there.
+    /// The closest existing directory, whose file system can be examined before the cache exists.
     private func existingAncestor() -> String {
         var path = directory[...]
         while access(String(path), F_OK) != 0, let slash = path.lastIndex(of: "/") {
@@ -87,20 +87,20 @@ struct Doctor: ParsableCommand {
                 "\(name) is a network file system, which cannot share mappings; use a local one")
         }
         switch kind {
-        case 0x0102_1994: add(.note, "file system", "tmpfs: the cache is lost when the machine is started anew")
-        case 0x9123_683E: add(.note, "file system", "btrfs: where the disk is full, a write can raise SIGBUS")
+        case 0x0102_1994: add(.note, "file system", "tmpfs: the cache is lost when the machine restarts")
+        case 0x9123_683E: add(.note, "file system", "btrfs: a write can raise SIGBUS if the disk is full")
         case 0x2FC1_2FC1, 0xCA45_1A4E:
-            add(.note, "file system", "copy-on-write: where the disk is full, a write can raise SIGBUS")
-        case 0x6573_5546: add(.note, "file system", "FUSE: make sure that it is local underneath")
+            add(.note, "file system", "copy-on-write: a write can raise SIGBUS if the disk is full")
+        case 0x6573_5546: add(.note, "file system", "FUSE: make sure that the underlying file system is local")
         case 0x794C_7630:
-            add(.note, "file system", "overlayfs, a container's own layer: the cache goes with it; mount a volume")
+            add(.note, "file system", "overlayfs: the cache is deleted with the container; mount a volume")
         default: add(.good, "file system", "local")
         }
     }
 
     private func examineDirectory(_ place: String, isCache: Bool, _ add: Add) {
         if access(place, W_OK | X_OK) != 0 {
-            add(.note, "directory", "\(place) cannot be written by this user: the cache can only be read")
+            add(.note, "directory", "this user cannot write to \(place), and can only read the cache")
         }
         guard place == directory, let opened = opendir(directory) else { return }
         defer { closedir(opened) }
@@ -119,28 +119,30 @@ struct Doctor: ParsableCommand {
         if others.isEmpty { return }
         let names = others.sorted().prefix(3).map { Bytes.text(Array($0.utf8)) }.joined(separator: ", ")
         if isCache {
-            add(.note, "directory", "\(others.count) files that are not the cache's: \(names)")
+            add(.note, "directory", "contains \(others.count) other files: \(names)")
         } else {
-            add(.problem, "directory", "holds \(others.count) other files (\(names)), so no cache is made there")
+            add(
+                .problem, "directory",
+                "contains \(others.count) other files (\(names)); a cache needs a directory of its own")
         }
     }
 
-    /// Returns what it takes on disk.
+    /// Returns the bytes that the cache occupies on disk.
     private func examineCache(_ layout: Layout?, _ add: Add) -> UInt64 {
         for name in ["shale.data", "shale.index"] {
             var status = stat()
             guard stat("\(directory)/\(name)", &status) == 0 else { continue }
             if status.st_uid != geteuid() {
-                add(.note, name, "belongs to user \(status.st_uid), and this is user \(geteuid())")
+                add(.note, name, "belongs to user \(status.st_uid); this is user \(geteuid())")
             }
             if status.st_mode & 0o007 != 0 {
-                add(.note, name, "every user of this machine may open it (\(String(status.st_mode & 0o777, radix: 8)))")
+                add(.note, name, "every user of this machine can open it (\(String(status.st_mode & 0o777, radix: 8)))")
             }
         }
         if let layout, !layout.hasIndex {
-            add(.note, "index", "missing: the next writer makes one from the data, in the order of writing")
+            add(.note, "index", "missing: the next writer rebuilds it from the data; the order of use is lost")
         } else if let layout, !layout.knowsIndex {
-            add(.note, "index", "of another version of the library; a writer of this version makes it anew")
+            add(.note, "index", "of another version of the library; a writer of this version rebuilds it")
         }
         do {
             let store = try CachePath.parse([directory]).openToRead()
@@ -149,13 +151,13 @@ struct Doctor: ParsableCommand {
             if statistics.corruptRecords > 0 {
                 add(
                     .problem, "damage",
-                    "\(grouped(statistics.corruptRecords)) damaged records were found; look at the disk, "
+                    "\(grouped(statistics.corruptRecords)) damaged records were found; check the disk, "
                         + "and run 'shale verify'")
             }
             if statistics.evictedTimed > 0, statistics.evictedIdle / statistics.evictedTimed < 60_000 {
                 add(
                     .note, "capacity",
-                    "what is evicted was used less than a minute before; a larger capacity would give more hits")
+                    "evicted entries were last used less than a minute earlier; a larger capacity gives more hits")
             }
             return statistics.dataBytes + statistics.indexBytes
         } catch {
@@ -169,7 +171,7 @@ struct Doctor: ParsableCommand {
         var space = statvfs()
         guard statvfs(place, &space) == 0 else { return }
         let free = UInt64(space.f_bavail) * UInt64(space.f_frsize), missing = wanted - min(wanted, onDisk)
-        let text = "\(ByteCount.text(free)) free, and the cache may still take \(ByteCount.text(missing))"
+        let text = "\(ByteCount.text(free)) free; the cache may still take \(ByteCount.text(missing))"
         add(free < missing ? .problem : .good, "space", text)
     }
 
@@ -183,16 +185,16 @@ struct Doctor: ParsableCommand {
         if limit(RLIMIT_AS) < addresses {
             add(
                 .problem, "limits",
-                "ulimit -v is \(ByteCount.text(limit(RLIMIT_AS))), and a cache of \(ByteCount.text(wanted)) needs "
+                "ulimit -v is \(ByteCount.text(limit(RLIMIT_AS))); a cache of \(ByteCount.text(wanted)) needs "
                     + "\(ByteCount.text(addresses)) of address space")
         }
-        // The file looks longer than what it takes.
+        // The file is sparse: its length exceeds its size on disk.
         let length = wanted + wanted / 4 + 64 << 20
         if limit(RLIMIT_FSIZE) < length {
             add(
                 .problem, "limits",
-                "ulimit -f is \(ByteCount.text(limit(RLIMIT_FSIZE))), and the data file becomes up to "
-                    + "\(ByteCount.text(length)) long")
+                "ulimit -f is \(ByteCount.text(limit(RLIMIT_FSIZE))); the data file grows to a length of up to "
+                    + "\(ByteCount.text(length))")
         }
     }
 }

@@ -3,7 +3,7 @@ import FoundationEssentials
 import Glibc
 import ShaleCore
 
-/// One line of `ls --json`; the names are those of `Line`.
+/// One line of `ls --json`, with the same names as `Line`.
 private struct Listed: Encodable {
     let key: String
     let size: Int, stored: Int
@@ -16,22 +16,22 @@ private struct Listed: Encodable {
 struct List: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "ls", abstract: "Lists the entries, in no particular order.",
-        discussion: "It reads the whole cache, and leaves the order of use as it is.")
+        discussion: "Reads the whole cache, and does not change the order of use.")
 
     @OptionGroup var path: CachePath
-    @Option(help: "Only keys that begin so.")
+    @Option(help: "Only keys with this prefix.")
     var prefix: Bytes?
-    @Flag(name: .shortAndLong, help: "With size, size on disk, age, time left, and flags: S stale, P pinned.")
+    @Flag(name: .shortAndLong, help: "Show size, size on disk, age, time left, and flags: S stale, P pinned.")
     var long = false
-    @Flag(help: "As JSON, an object for each line.")
+    @Flag(help: "As JSON, one object per line.")
     var json = false
-    @Flag(help: "Also what is past its age and kept.")
+    @Flag(help: "Also stale entries.")
     var stale = false
-    @Option(help: "Stop after so many.")
+    @Option(help: "The maximum number of entries.")
     var limit: Int?
 
     func validate() throws {
-        if let limit, limit < 0 { throw ValidationError("--limit is not negative") }
+        if let limit, limit < 0 { throw ValidationError("--limit must not be negative") }
     }
 
     func run() throws {
@@ -87,14 +87,14 @@ func walk(
 struct Get: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Writes a value to standard output, as it was stored.",
-        discussion: "It leaves the order of use and the counters alone.")
+        discussion: "Does not change the order of use or the counters.")
 
     @OptionGroup var path: CachePath
     @Argument(help: "The key.")
     var key: Bytes
-    @Flag(help: "Also if it is past its age and kept.")
+    @Flag(help: "Also if it is stale.")
     var stale = false
-    @Flag(help: "What is known of the entry, in place of the value.")
+    @Flag(help: "Show the entry's metadata instead of the value.")
     var info = false
 
     func run() throws {
@@ -128,13 +128,13 @@ struct Set: ParsableCommand {
     var key: Bytes
     @Argument(help: "The value.")
     var value: Bytes?
-    @Option(help: "How long it is fresh, as 90s, 5m, 2h, 7d, never or none (default: the cache's).")
+    @Option(help: "How long it is fresh, such as 90s, 5m, 2h, 7d, never or none (default: the cache's).")
     var maxAge: AgeArgument?
-    @Option(help: "How long it is kept past its age (default: the cache's).")
+    @Option(help: "How long it is kept once it is stale (default: the cache's).")
     var staleFor: AgeArgument?
     @Option(name: .customLong("tag"), help: "A tag; up to 8.")
     var tags: [String] = []
-    @Option(help: "Bytes of your own beside the value.")
+    @Option(help: "Metadata of your own, stored with the value.")
     var meta: Bytes?
     @Flag(help: "Only if there is no entry.")
     var ifAbsent = false
@@ -145,7 +145,7 @@ struct Set: ParsableCommand {
     @OptionGroup var creation: Creation
 
     func validate() throws {
-        if ifAbsent, ifPresent { throw ValidationError("--if-absent and --if-present rule each other out") }
+        if ifAbsent, ifPresent { throw ValidationError("use either --if-absent or --if-present") }
     }
 
     func run() throws {
@@ -155,23 +155,23 @@ struct Set: ParsableCommand {
             bytes, for: key.bytes, maxAge: maxAge?.lifetime, stale: staleFor?.lifetime, tags: tags,
             meta: meta?.bytes ?? [], condition: ifAbsent ? .ifAbsent : ifPresent ? .ifPresent : .always, pinned: pinned)
         if version == nil {
-            let state = ifAbsent ? "is there already" : "is not there"
+            let state = ifAbsent ? "already exists" : "does not exist"
             throw ToolFailure(.no, "\(path.cache): '\(Bytes.text(key.bytes))' \(state); nothing was stored")
         }
         try store.close()
     }
 }
 
-/// What is done to keys one by one, and may find no entry.
+/// Calls the body with each key. It returns false if there is no entry.
 private func forEach(_ keys: [Bytes], in path: CachePath, _ body: (Store, [UInt8]) throws -> Bool) throws {
     let store = try path.openToWrite()
-    var wereAllThere = true
+    var foundAll = true
     for key in keys where try !body(store, key.bytes) {
         Terminal.say("shale: \(path.cache): no entry '\(Bytes.text(key.bytes))'")
-        wereAllThere = false
+        foundAll = false
     }
     try store.close()
-    if !wereAllThere { throw ToolFailure(.no) }
+    if !foundAll { throw ToolFailure(.no) }
 }
 
 struct Remove: ParsableCommand {
@@ -188,7 +188,7 @@ struct Expire: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Makes entries stale now.",
         discussion:
-            "Each is kept for its stale period, for those who ask for stale data; one that has none goes at once.")
+            "Each is kept for its stale period, for reads of stale data. An entry without a stale period is removed.")
 
     @OptionGroup var path: CachePath
     @Argument(help: "The keys.")
@@ -199,12 +199,12 @@ struct Expire: ParsableCommand {
 
 struct Tags: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Invalidates tags, or makes stale what carries them.",
-        discussion: "A cache keeps hashes of tags alone, so it cannot list them.",
+        abstract: "Removes or expires all entries with a tag.",
+        discussion: "A cache stores only hashes of tags, so it cannot list them.",
         subcommands: [Invalidate.self, ExpireTags.self])
 
     struct Invalidate: ParsableCommand {
-        static let configuration = CommandConfiguration(abstract: "Removes every entry that carries one of the tags.")
+        static let configuration = CommandConfiguration(abstract: "Removes every entry with one of the tags.")
 
         @OptionGroup var path: CachePath
         @Argument(help: "The tags.")
@@ -219,7 +219,7 @@ struct Tags: ParsableCommand {
 
     struct ExpireTags: ParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "expire", abstract: "Makes every entry stale that carries one of the tags.")
+            commandName: "expire", abstract: "Makes every entry with one of the tags stale.")
 
         @OptionGroup var path: CachePath
         @Argument(help: "The tags.")

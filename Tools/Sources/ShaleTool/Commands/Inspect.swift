@@ -1,9 +1,9 @@
 import ArgumentParser
 import ShaleCore
 
-/// Entries whose values have about the same size.
+/// Entries with values of about the same size.
 struct SizeClass: Encodable {
-    /// Bytes of a value: below this, and at least half of it.
+    /// The size of a value in bytes is below this, and at least half of it.
     let below: Int
     var entries = 0, rawBytes = 0, storedBytes = 0
 
@@ -11,14 +11,14 @@ struct SizeClass: Encodable {
 }
 
 struct AgeClass: Encodable {
-    /// Milliseconds since the set: below this; nil: the rest.
+    /// The time since the set, in milliseconds, is below this; nil: the rest.
     let below: Int64?
     var entries = 0
 
     var name: String { below.map { "< \(AgeArgument.text(milliseconds: $0))" } ?? "older" }
 }
 
-/// What a walk over the whole cache shows.
+/// The result of iterating over the whole cache.
 struct Inspection: Encodable {
     let cache: String
     let formatVersion, shards, segmentSize, dictionaryFrames, dictionarySize: Int
@@ -41,7 +41,7 @@ struct Inspection: Encodable {
         try walk(store, includingStale: true) { _, entry, _ in
             seen += 1
             Terminal.progress(seen, of: total, "reading")
-            // 0 is a class of its own, of values below 1 byte.
+            // Empty values have a class of their own, below 1 byte.
             let bits = Int.bitWidth - entry.size.leadingZeroBitCount
             sizes[bits, default: SizeClass(below: 1 << bits)].entries += 1
             sizes[bits]?.rawBytes += entry.size
@@ -60,20 +60,20 @@ struct Inspection: Encodable {
 
 struct Inspect: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Shows what a cache is made of: shards, segments, sizes, ages, compression.",
+        abstract: "Shows the structure of a cache: shards, segments, sizes, ages, compression.",
         discussion: """
-            It reads the whole cache. What it says of shards comes from the index; while others write, the numbers of one \
-            line may be of slightly different moments.
+            Reads the whole cache. The data of shards comes from the index; during writes, the numbers of one line may \
+            be from slightly different times.
             """)
 
     @OptionGroup var path: CachePath
     @Flag(help: "As one JSON object.")
     var json = false
-    @Flag(help: "As a page of HTML, which needs nothing else.")
+    @Flag(help: "As a self-contained HTML page.")
     var html = false
 
     func validate() throws {
-        if json, html { throw ValidationError("--json and --html rule each other out") }
+        if json, html { throw ValidationError("use either --json or --html") }
     }
 
     func run() throws {
@@ -101,14 +101,14 @@ struct Inspect: ParsableCommand {
             [
                 "entries",
                 "\(grouped(found.stale)) stale, \(grouped(found.pinned)) pinned, "
-                    + "\(grouped(found.neverExpire)) without end",
+                    + "\(grouped(found.neverExpire)) never expire",
             ],
         ]
         for line in table(summary) { try Output.shared.line(line) }
 
         try heading("Shards")
         if found.perShard.isEmpty {
-            try Output.shared.line("The index is missing, or of another version than this tool knows.")
+            try Output.shared.line("The index is missing, or has a version that this tool does not know.")
         } else {
             let rows = found.perShard.enumerated().map { i, shard in
                 [

@@ -3,43 +3,43 @@ import ShaleCore
 
 struct Report: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Writes a page of HTML about a cache: what happened while it looked, sizes, ages, compression.",
+        abstract: "Writes an HTML page about a cache: a recording of its counters, sizes, ages, compression.",
         discussion: """
-            It records the counters that all users of the cache share for a while, then reads the whole cache once. The \
-            page needs nothing else: no network, no script. The counters hold no times, so it says nothing of latencies.
+            Records the counters, which all users of the cache share, then reads the whole cache once. The page is \
+            self-contained, without scripts. The counters do not measure time, so the page shows no latencies.
             """)
 
     @OptionGroup var path: CachePath
     @Option(
-        name: .shortAndLong, help: "The file to write, which appears when it is complete (default: standard output).",
+        name: .shortAndLong, help: "The file to write; it appears when it is complete (default: standard output).",
         completion: .file())
     var output: String?
-    @Option(name: .customLong("for"), help: "How long to record, as 60s or 10m; none: do not.")
+    @Option(name: .customLong("for"), help: "How long to record, such as 60s or 10m; none: no recording.")
     var length: AgeArgument = AgeArgument(argument: "60s").unsafelyUnwrapped
-    @Option(help: "Time between two looks at the counters (default: a hundredth of the recording, 1s at most).")
+    @Option(help: "Time between two samples of the counters (default: a hundredth of the recording, at most 1s).")
     var interval: AgeArgument?
 
     func validate() throws {
-        if length.lifetime == .forever { throw ValidationError("--for is a time, as 60s, or none") }
+        if length.lifetime == .forever { throw ValidationError("--for must be a time, such as 60s, or none") }
         try interval?.checkInterval()
     }
 
     func run() throws {
-        // Before anything is recorded.
+        // Reports a cache that cannot be opened before the recording.
         let store = try path.openToRead()
         try withOutput(output) { output in
             let begin = store.now, session = try record()
-            // Another index may have been made meanwhile.
+            // Opened again, as the index may have been rebuilt.
             let store = try path.openToRead()
             let statistics = try store.statistics(), found = try Inspection(of: store, at: path.cache)
             var page = Page(about: path.cache)
             let version = Tool.configuration.version
             page.paragraph(
-                "A Shale cache, looked at from \(moment(begin)) to \(moment(store.now)), by shale \(version).")
+                "A Shale cache, observed from \(moment(begin)) to \(moment(store.now)), by shale \(version).")
             summarise(session, statistics, on: &page)
             plot(session, on: &page)
             found.draw(on: &page)
-            page.section("All numbers", "Counters run since the index was made, for all processes together.")
+            page.section("All numbers", "Counters start when the index is built, and include all processes.")
             page.table(
                 [["name", "value"]]
                     + Metric.all.map { metric in
@@ -69,7 +69,7 @@ struct Report: ParsableCommand {
             ("On disk", ByteCount.text(s.diskBytes)),
             ("Of the capacity", percent(s.diskBytes, of: s.capacity)),
             ("Values, compressed to", percent(s.storedBytes, of: s.rawBytes)),
-            ("Hits since the index was made", percent(s.found, of: s.reads)),
+            ("Hits since the index was built", percent(s.found, of: s.reads)),
         ])
         page.section("The session")
         if session.changes.isEmpty {
@@ -82,7 +82,7 @@ struct Report: ParsableCommand {
             ("Hits", percent(sum(\.found), of: sum(\.reads))),
             ("Sets", grouped(sum(\.sets))),
             ("Evicted", grouped(sum(\.evictions))),
-            ("Loads begun", grouped(sum(\.leases))),
+            ("Loads started", grouped(sum(\.leases))),
         ])
     }
 
@@ -123,7 +123,7 @@ struct Report: ParsableCommand {
             \(Chart.bars(
                 "Why reads missed",
                 [
-                    share("no such key", \.absent), share("past its age", \.expired),
+                    share("no such key", \.absent), share("expired", \.expired),
                     share("tag invalidated", \.invalidated), share("damaged", \.damaged),
                 ]))
             </div>
@@ -134,9 +134,9 @@ struct Report: ParsableCommand {
 extension Inspection {
     func draw(on page: inout Page) {
         page.section(
-            "What is in it",
-            "\(grouped(stale)) entries are stale, \(grouped(pinned)) pinned, "
-                + "\(grouped(neverExpire)) without end. \(dictionaries.count) dictionaries are in force.")
+            "Contents",
+            "\(grouped(stale)) entries are stale, \(grouped(pinned)) are pinned, "
+                + "\(grouped(neverExpire)) never expire. \(dictionaries.count) dictionaries are in use.")
         let most = max(1, sizes.map(\.entries).max() ?? 0), oldest = max(1, ages.map(\.entries).max() ?? 0)
         let fullest = max(1, perShard.map { $0.liveBytes + $0.deadBytes }.max() ?? 0)
         func share(_ part: Int, of whole: Int) -> Double { whole == 0 ? 0 : min(1, Double(part) / Double(whole)) }
@@ -147,7 +147,7 @@ extension Inspection {
                 sizes.map { ($0.name, [share($0.entries, of: most)], grouped($0.entries)) }))
         page.add(
             Chart.bars(
-                "What compression leaves of the values",
+                "Compressed size of the values",
                 sizes.filter { $0.rawBytes > 0 }.map {
                     let stored = "\(percent($0.storedBytes, of: $0.rawBytes)) of \(ByteCount.text($0.rawBytes))"
                     return ($0.name, [share($0.storedBytes, of: $0.rawBytes)], stored)
@@ -167,15 +167,15 @@ extension Inspection {
         page.add("</div>")
         if perShard.isEmpty {
             page.paragraph(
-                "Of shards nothing is known: the index is missing, or of another version than this tool knows.")
+                "No data about shards: the index is missing, or has a version that this tool does not know.")
         }
     }
 }
 
-/// What was recorded.
+/// The recording.
 private struct Session {
     private(set) var changes: [Change] = []
-    /// Seconds since the beginning, for each change.
+    /// Seconds since the start, for each change.
     private(set) var times: [Double] = []
 
     var seconds: Double { times.last ?? 0 }

@@ -2,7 +2,7 @@ import ArgumentParser
 import Glibc
 import ShaleCore
 
-/// One number that a cache gives, by the name that JSON and Prometheus have for it.
+/// One statistic, with its name in JSON and Prometheus.
 struct Metric {
     enum Kind: String { case gauge, counter }
 
@@ -24,53 +24,53 @@ struct Metric {
     }
 
     static let all: [Metric] = [
-        Metric("entries", .gauge, "Entries, those included that have expired and were not swept yet") { $0.entries },
-        Metric("max_entries", .gauge, "Most entries; 0: no limit") { $0.maxEntries },
+        Metric("entries", .gauge, "Entries, including expired ones that were not reclaimed yet") { $0.entries },
+        Metric("max_entries", .gauge, "Maximum number of entries; 0: no limit") { $0.maxEntries },
         Metric("shards", .gauge, "Shards") { UInt64($0.shards) },
-        Metric("capacity_bytes", .gauge, "Most bytes on disk", isBytes: true) { $0.capacity },
+        Metric("capacity_bytes", .gauge, "Maximum size on disk", isBytes: true) { $0.capacity },
         Metric("data_bytes", .gauge, "Data file on disk", isBytes: true) { $0.dataBytes },
         Metric("index_bytes", .gauge, "Index on disk", isBytes: true) { $0.indexBytes },
-        Metric("live_bytes", .gauge, "Records that are current, headers and keys included", isBytes: true) {
+        Metric("live_bytes", .gauge, "Live records, including headers and keys", isBytes: true) {
             $0.liveBytes
         },
-        Metric("raw_bytes", .gauge, "Values that are current, before compression", isBytes: true) { $0.rawBytes },
-        Metric("stored_bytes", .gauge, "Values that are current, after compression", isBytes: true) { $0.storedBytes },
+        Metric("raw_bytes", .gauge, "Live values before compression", isBytes: true) { $0.rawBytes },
+        Metric("stored_bytes", .gauge, "Live values after compression", isBytes: true) { $0.storedBytes },
         Metric("hits", .counter, "Reads that found a fresh value") { $0.hits },
         Metric("stale_hits", .counter, "Reads that found a stale value") { $0.staleHits },
-        Metric("misses", .counter, "Reads that found none") { $0.misses },
+        Metric("misses", .counter, "Reads that found no value") { $0.misses },
         Metric("misses_absent", .counter, "Misses: no such key") { $0.absent },
-        Metric("misses_expired", .counter, "Misses: past its age") { $0.expired },
+        Metric("misses_expired", .counter, "Misses: expired") { $0.expired },
         Metric("misses_invalidated", .counter, "Misses: a tag was invalidated") { $0.invalidated },
-        Metric("misses_damaged", .counter, "Misses: could not be read, and was dropped") { $0.damaged },
-        Metric("leases", .counter, "Leases granted: loads that began") { $0.leases },
-        Metric("conflicts", .counter, "Fenced sets that were refused") { $0.conflicts },
+        Metric("misses_damaged", .counter, "Misses: the record was damaged, and was removed") { $0.damaged },
+        Metric("leases", .counter, "Leases granted, which are loads that began") { $0.leases },
+        Metric("conflicts", .counter, "Refused fenced sets") { $0.conflicts },
         Metric("conflicts_key", .counter, "Refused: the key had changed") { $0.conflictsByKey },
         Metric("conflicts_tag", .counter, "Refused: a tag had changed") { $0.conflictsByTag },
-        Metric("conflicts_line", .counter, "Refused: too many others had changed") { $0.conflictsByLine },
-        Metric("conflicts_floor", .counter, "Refused: the index was made anew") { $0.conflictsByFloor },
+        Metric("conflicts_overflow", .counter, "Refused: too many other keys had changed") { $0.conflictsByOverflow },
+        Metric("conflicts_reset", .counter, "Refused: the index was rebuilt") { $0.conflictsByReset },
         Metric("sets", .counter, "Sets") { $0.sets },
         Metric("removes", .counter, "Removals") { $0.removes },
-        Metric("evictions", .counter, "Entries that left to make room") { $0.evictions },
-        Metric("expirations", .counter, "Entries that were swept past their age") { $0.expirations },
+        Metric("evictions", .counter, "Evicted entries") { $0.evictions },
+        Metric("expirations", .counter, "Expired entries that were reclaimed") { $0.expirations },
         Metric("invalidations", .counter, "Invalidations of tags") { $0.invalidations },
-        Metric("cleaned_bytes", .counter, "Copied by the cleaner", isBytes: true) { $0.cleanedBytes },
-        Metric("corrupt_records", .counter, "Records that were found damaged") { $0.corruptRecords },
-        Metric("rebuilds", .counter, "Shards whose index was made anew") { $0.rebuilds },
-        Metric("dictionaries", .counter, "Dictionaries that were made") { $0.dictionaries },
-        Metric("evicted_timed", .counter, "Evictions whose times are known") { $0.evictedTimed },
+        Metric("cleaned_bytes", .counter, "Bytes copied by the cleaner", isBytes: true) { $0.cleanedBytes },
+        Metric("corrupt_records", .counter, "Damaged records found") { $0.corruptRecords },
+        Metric("rebuilds", .counter, "Rebuilds of a shard's index") { $0.rebuilds },
+        Metric("dictionaries", .counter, "Dictionaries built") { $0.dictionaries },
+        Metric("evicted_timed", .counter, "Evictions with known times") { $0.evictedTimed },
         Metric("evicted_age_ms", .counter, "Sum of their ages, from set to eviction") { $0.evictedAge },
         Metric("evicted_idle_ms", .counter, "Sum of their idle times, from last use to eviction") { $0.evictedIdle },
         Metric("leases_unrecorded", .counter, "Leases that could not be recorded") { $0.leasesUnrecorded },
-        Metric("renewals", .counter, "How often the cache began anew, as its numbers ended") { $0.renewals },
+        Metric("renewals", .counter, "Resets of the cache near the end of its version numbers") { $0.renewals },
     ]
 }
 
 struct Stats: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Shows a cache's numbers.",
+        abstract: "Shows a cache's statistics.",
         discussion: """
-            Counters run since the index was made, for all processes together. With --prometheus into a file of the \
-            node exporter's textfile collector, they become metrics.
+            Counters start when the index is built, and include all processes. The output of --prometheus is for the \
+            node exporter's textfile collector.
             """)
 
     @OptionGroup var path: CachePath
@@ -80,7 +80,7 @@ struct Stats: ParsableCommand {
     var prometheus = false
 
     func validate() throws {
-        if json, prometheus { throw ValidationError("--json and --prometheus rule each other out") }
+        if json, prometheus { throw ValidationError("use either --json or --prometheus") }
     }
 
     func run() throws {
@@ -118,7 +118,7 @@ struct Stats: ParsableCommand {
                 "values",
                 "\(bytes(s.rawBytes)), stored as \(bytes(s.storedBytes)) (\(percent(s.storedBytes, of: s.rawBytes)))",
             ],
-            ["shards", "\(s.shards), eviction: \(s.eviction.name), dictionaries made: \(s.dictionaries)"],
+            ["shards", "\(s.shards), eviction: \(s.eviction.name), dictionaries built: \(s.dictionaries)"],
             ["reads", "\(grouped(s.reads)), \(percent(s.found, of: s.reads)) of them hits"],
             ["hits", "\(grouped(s.hits)) fresh, \(grouped(s.staleHits)) stale"],
             [
@@ -147,10 +147,10 @@ struct Stats: ParsableCommand {
 }
 
 extension Eviction {
-    var name: String { self == .lru ? "LRU" : "adaptive" }
+    var name: String { self == .lru ? "LRU" : "clock" }
 }
 
-/// What stands in a JSON object.
+/// A value in a JSON object.
 enum Field: Encodable {
     case number(UInt64), text(String), flag(Bool)
 
@@ -166,21 +166,21 @@ enum Field: Encodable {
 
 struct Top: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Shows what is happening in a cache, a line for each interval.",
+        abstract: "Shows the activity of a cache, one line per interval.",
         discussion: """
-            From the counters that all its users share, which hold no times: so it shows rates, and no latencies. It ends \
-            with ^C, or after --count lines.
+            Shows rates of the counters, which all users of the cache share. The counters do not measure time, so \
+            there are no latencies. Ends with ^C, or after --count lines.
             """)
 
     @OptionGroup var path: CachePath
-    @Option(help: "Time between two lines, as 500ms or 5s.")
+    @Option(help: "Time between two lines, such as 500ms or 5s.")
     var interval: AgeArgument = AgeArgument(argument: "1s").unsafelyUnwrapped
-    @Option(help: "Lines to show.")
+    @Option(help: "The number of lines.")
     var count: Int?
 
     func validate() throws {
         try interval.checkInterval()
-        if let count, count < 1 { throw ValidationError("--count is 1 at least") }
+        if let count, count < 1 { throw ValidationError("--count must be at least 1") }
     }
 
     private static let columns = [

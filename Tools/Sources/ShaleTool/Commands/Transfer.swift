@@ -3,7 +3,7 @@ import FoundationEssentials
 import Glibc
 import ShaleCore
 
-/// One entry as a line of JSON. Bytes that are UTF-8 are text; others are base64, under a name that ends with 64.
+/// One entry as a line of JSON. UTF-8 bytes are text; other bytes are base64, under a name that ends with 64.
 private struct Line: Codable {
     var key: String?
     var key64: Data?
@@ -11,7 +11,7 @@ private struct Line: Codable {
     var value64: Data?
     var meta: String?
     var meta64: Data?
-    /// Milliseconds since 1970; without: never.
+    /// Milliseconds since 1970; nil: never.
     var expires: Int64?
     var pinned: Bool?
 
@@ -28,7 +28,7 @@ private struct Line: Codable {
         return (nil, Data(bytes))
     }
 
-    /// Nil where there is neither, or both.
+    /// Nil if there is neither or both.
     static func read(_ text: String?, _ base64: Data?) -> [UInt8]? {
         switch (text, base64) {
         case (let text?, nil): Array(text.utf8)
@@ -42,23 +42,23 @@ struct Export: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Writes the entries as lines of JSON, or as a tar archive.",
         discussion: """
-            Each line has "key" and "value" ("key64" and "value64", in base64, where the bytes are no UTF-8), and where \
-            they apply "meta" or "meta64", "expires" in milliseconds since 1970, and "pinned".
+            Each line has "key" and "value" ("key64" and "value64", in base64, if the bytes are not UTF-8) and, if \
+            they apply, "meta" or "meta64", "expires" in milliseconds since 1970, and "pinned".
 
-            In a tar archive each entry is a file of its key's name, as old as the entry. Where that is no plain name of a \
-            file, bytes in it are %NN, and the extended attribute user.shale.key has the key. user.shale.meta, \
-            user.shale.expires and user.shale.pinned have the rest, where they apply; keys and meta as this tool shows \
-            bytes. 'tar --xattrs' keeps them all.
+            In a tar archive each entry is a file named like its key, with the entry's time. If the key is not a plain \
+            file name, bytes in the name are %NN, and the extended attribute user.shale.key has the key. If they \
+            apply, there are also user.shale.meta, user.shale.expires and user.shale.pinned. Key and meta are in the \
+            form in which this tool shows bytes. 'tar --xattrs' keeps the attributes.
 
-            Stale entries, tags and stale periods are left out: of tags a cache has hashes alone. The cache may be in use \
-            meanwhile.
+            Stale entries, tags and stale periods are not exported; a cache has only hashes of tags. The cache may be \
+            in use during the export.
             """)
 
     @OptionGroup var path: CachePath
     @Flag(help: "A tar archive.")
     var tar = false
     @Option(
-        name: .shortAndLong, help: "A file to write, which replaces one of that name when it is complete.",
+        name: .shortAndLong, help: "The file to write; it replaces an existing one when it is complete.",
         completion: .file())
     var output: String?
 
@@ -100,27 +100,27 @@ struct Export: ParsableCommand {
 
 struct Import: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Stores entries from lines of JSON or a tar archive, as 'shale export' writes them.",
+        abstract: "Stores entries from lines of JSON or a tar archive, in the format of 'shale export'.",
         discussion: """
-            What has expired since is left out. At a line or a member that cannot be read, or an entry that cannot be \
-            stored, the import ends; what came before stays. Any tar archive will do that is not compressed: a file's name \
-            is its key, unless it has one in user.shale.key.
+            Skips expired entries. Ends at the first line or member that cannot be read, or entry that cannot be \
+            stored; the entries before it stay. Reads any uncompressed tar archive: a file's name is its key, unless \
+            it has the attribute user.shale.key.
             """)
 
     @OptionGroup var path: CachePath
     @Argument(help: "The file (default: standard input).", completion: .file())
     var file: String?
-    @Flag(help: "Leave entries that are there as they are.")
+    @Flag(help: "Do not replace existing entries.")
     var ifAbsent = false
-    @Option(name: .customLong("tag"), help: "A tag for all of them; up to 8.")
+    @Option(name: .customLong("tag"), help: "A tag for all entries; up to 8.")
     var tags: [String] = []
-    @Option(help: "How long each is kept past its age (default: the cache's).")
+    @Option(help: "How long entries are kept once they are stale (default: the cache's).")
     var staleFor: AgeArgument?
     @OptionGroup var creation: Creation
 
     func run() throws {
         let descriptor = file.map { open($0, O_RDONLY | O_CLOEXEC) } ?? STDIN_FILENO
-        // Before a cache is made.
+        // Before creating a cache.
         if descriptor < 0 { throw ToolFailure("cannot open \(file ?? "")") }
         var status = stat()
         fstat(descriptor, &status)
@@ -135,12 +135,12 @@ struct Import: ParsableCommand {
         Terminal.say(work.summary)
     }
 
-    /// What comes to be stored, and has been.
+    /// An import and its counts.
     private struct Work {
         let command: Import
         let store: Store
         let name: String
-        /// Bytes of the input, where that is known.
+        /// The size of the input in bytes, if known.
         let size: Int?
         var stored = 0, expired = 0, present = 0, skipped = 0
 
@@ -157,7 +157,7 @@ struct Import: ParsableCommand {
                     let key = Line.read(line.key, line.key64), let value = Line.read(line.value, line.value64)
                 else {
                     throw failure(
-                        place, "no entry; an object with key or key64, and value or value64, is wanted")
+                        place, "not an entry; expected an object with key or key64, and value or value64")
                 }
                 try set(
                     value, for: key, meta: Line.read(line.meta, line.meta64), expires: line.expires,
@@ -173,7 +173,7 @@ struct Import: ParsableCommand {
                     guard let next = try reader.next() else { break }
                     member = next
                 } catch let error as ToolFailure {
-                    throw ToolFailure(error.status, "\(error.message ?? "") (\(grouped(stored)) stored before it)")
+                    throw ToolFailure(error.status, "\(error.message ?? "") (\(grouped(stored)) entries stored before)")
                 }
                 progress(reader.position)
                 let place = Bytes.text(member.name)
@@ -183,13 +183,13 @@ struct Import: ParsableCommand {
                 func bytes(_ attribute: String) throws -> [UInt8]? {
                     guard let text = text(attribute) else { return nil }
                     guard let bytes = Bytes(argument: text) else {
-                        throw failure(place, "user.shale.\(attribute) is '\(text)', where \\ stands before no byte")
+                        throw failure(place, "user.shale.\(attribute) is '\(text)'; \\ must precede \\ or xNN")
                     }
                     return bytes.bytes
                 }
                 let expires = text("expires")
                 if let expires, Int64(expires) == nil {
-                    throw failure(place, "user.shale.expires is '\(expires)', which is no number of milliseconds")
+                    throw failure(place, "user.shale.expires is '\(expires)', not a number of milliseconds")
                 }
                 try set(
                     member.value, for: bytes("key") ?? member.plainName, meta: bytes("meta"),
@@ -218,7 +218,7 @@ struct Import: ParsableCommand {
         }
 
         private func failure(_ place: String, _ what: String, _ status: ExitStatus = .badData) -> ToolFailure {
-            ToolFailure(status, "\(name), \(place): \(what) (\(grouped(stored)) stored before it)")
+            ToolFailure(status, "\(name): \(place): \(what) (\(grouped(stored)) entries stored before)")
         }
 
         private func progress(_ done: Int) {
@@ -228,8 +228,8 @@ struct Import: ParsableCommand {
         var summary: String {
             var parts = ["\(grouped(stored)) entries stored"]
             if expired > 0 { parts.append("\(grouped(expired)) had expired") }
-            if present > 0 { parts.append("\(grouped(present)) were there already") }
-            if skipped > 0 { parts.append("\(grouped(skipped)) members are no files") }
+            if present > 0 { parts.append("\(grouped(present)) already existed") }
+            if skipped > 0 { parts.append("\(grouped(skipped)) members are not files") }
             return parts.joined(separator: ", ")
         }
     }

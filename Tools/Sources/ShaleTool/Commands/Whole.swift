@@ -5,10 +5,10 @@ import ShaleCore
 struct Verify: ParsableCommand {
     static let configuration = CommandConfiguration(
         abstract: "Reads every current record and checks it.",
-        discussion: "It changes nothing, unless --drop is given. The exit status is 1 where a record is damaged.")
+        discussion: "Changes nothing without --drop. The exit status is 1 if a record is damaged.")
 
     @OptionGroup var path: CachePath
-    @Flag(help: "Drop what is damaged, so that it is a miss for good.")
+    @Flag(help: "Remove damaged records.")
     var drop = false
 
     func run() throws {
@@ -16,15 +16,16 @@ struct Verify: ParsableCommand {
         let report = try store.verify()
         try store.close()
         let what = "\(grouped(report.records)) records, \(ByteCount.text(report.bytes))"
-        if report.corruptRecords == 0 { return try Output.shared.line("\(path.cache): \(what), all sound") }
-        try Output.shared.line("\(path.cache): \(what) sound, \(grouped(report.corruptRecords)) damaged")
-        let next = drop ? "they were dropped" : "'shale verify --drop' drops them; a program that meets them does too"
+        if report.corruptRecords == 0 { return try Output.shared.line("\(path.cache): \(what), all intact") }
+        try Output.shared.line("\(path.cache): \(what) intact, \(grouped(report.corruptRecords)) damaged")
+        let next =
+            drop ? "they were removed" : "'shale verify --drop' removes them; so does a program that reads them"
         throw ToolFailure(.no, "\(path.cache): \(grouped(report.corruptRecords)) damaged records; \(next)")
     }
 }
 
 struct Purge: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Removes what is past its age and its stale period.")
+    static let configuration = CommandConfiguration(abstract: "Removes entries past their stale periods.")
 
     @OptionGroup var path: CachePath
 
@@ -38,14 +39,14 @@ struct Purge: ParsableCommand {
 
 struct Evict: ParsableCommand {
     static let configuration = CommandConfiguration(
-        abstract: "Evicts entries, those first that would leave first to make room.")
+        abstract: "Evicts entries, in the order in which a full cache evicts them.")
 
     @OptionGroup var path: CachePath
-    @Argument(help: "How many.")
+    @Argument(help: "The number of entries.")
     var count: Int
 
     func validate() throws {
-        if count < 0 { throw ValidationError("a number that is not negative is wanted") }
+        if count < 0 { throw ValidationError("the number of entries must not be negative") }
     }
 
     func run() throws {
@@ -57,7 +58,7 @@ struct Evict: ParsableCommand {
 }
 
 struct Clear: ParsableCommand {
-    static let configuration = CommandConfiguration(abstract: "Removes every entry, pinned ones too.")
+    static let configuration = CommandConfiguration(abstract: "Removes every entry, including pinned ones.")
 
     @OptionGroup var path: CachePath
     @Flag(name: .shortAndLong, help: "Do not ask.")
@@ -68,7 +69,7 @@ struct Clear: ParsableCommand {
         let count = grouped(try store.statistics().entries)
         if !yes {
             guard isatty(STDIN_FILENO) == 1, Terminal.isError else {
-                throw ToolFailure(.no, "\(path.cache): to remove its \(count) entries without being asked, say --yes")
+                throw ToolFailure(.no, "\(path.cache): to remove its \(count) entries without confirmation, use --yes")
             }
             Terminal.say("\(path.cache): remove all \(count) entries? [y/N]")
             guard let answer = readLine()?.lowercased(), answer == "y" || answer == "yes" else {

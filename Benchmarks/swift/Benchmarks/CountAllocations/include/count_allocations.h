@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* Allocations that the calling thread has made so far; 0 always where the C library is not glibc. */
+/* Allocations of the calling thread so far; always 0 with a C library other than glibc. */
 uint64_t count_allocations(void);
 
 #endif

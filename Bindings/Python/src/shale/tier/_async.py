@@ -5,22 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Iterable
-from typing import TYPE_CHECKING, Any, Callable, Union
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, Final, Union
+from weakref import WeakKeyDictionary
 
-from .._chain import end_of_load
-from .._keys import encode_key
-from .._options import Tag, tag_bytes
-from .._units import Seconds
-from ._course import Ask, Call, Pause, Result, Steps, storing
+from .._data.options import Tag
+from .._loading.single_flight_async import LoopBell
+from .._native.units import Seconds
+from ._io import Ask, Call, Exchange, Pause, Steps, V
+from ._steps import Result, stored_key, stored_tag, storing
 from ._tier import Tier
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .._keys import Key
+    from .._typing import Key
 
-# Seconds. The end of a load by another event loop is not told here.
-_LONGEST_WAIT = 1.0
+# For calls of memcached.
+_MOST_THREADS: Final = 32
 
 
 class AsyncTier:
@@ -30,15 +32,49 @@ class AsyncTier:
             await tier.set("user:7", {"name": "Ada"}, max_age=3600)
             await tier.get("user:7")
 
-    They do what the tier's methods of the same names do. What is near is read at once, on the event
-    loop: going through a thread would take many times as long. What asks the remote runs in a
-    thread (``asyncio.to_thread``), so the client is that of ``Tier``. Who waits for another's read
-    or load awaits it.
+    They do what the tier's methods of the same names do. Values in the near cache are read at once,
+    on the event loop: a thread would take many times as long. For calls of Redis and Valkey, each
+    event loop has up to 32 connections of its own, with the options of the client, which is the
+    same as for ``Tier``; calls of memcached run in as many threads. Waiting for another caller's
+    read or load is awaited. A write that is cancelled counts as one that fails.
     """
 
     def __init__(self, tier: Tier) -> None:
-        """Coroutines for a tier that is open."""
+        """Coroutines for an open tier.
+
+        Raises InvalidError if connections for asyncio have no counterpart to those of the client.
+        """
         self._tier = tier
+        self._new_wire = tier._remote.async_wires(self._in_thread)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._threads = ThreadPoolExecutor(_MOST_THREADS, "shale tier")
+        self._wires: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """By event loop."""
+
+    def _in_thread(self, function: Callable[[], V]) -> Awaitable[V]:
+        self._begin_after_fork()
+        return asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def _begin_after_fork(self) -> None:
+        """A child of fork has neither the threads nor connections of its own."""
+        if self._process != os.getpid():
+            self._begin()
+
+    def _wire(self) -> Any:
+        self._begin_after_fork()
+        loop = asyncio.get_running_loop()
+        if loop not in self._wires:
+            # Its connections keep a closed loop alive.
+            for reference in self._wires.keyrefs():
+                each = reference()
+                wire = self._wires.pop(each, None) if each and each.is_closed() else None
+                if wire is not None:
+                    wire.close()
+            self._wires[loop] = self._new_wire()
+        return self._wires[loop]
 
     @classmethod
     async def open(
@@ -53,7 +89,12 @@ class AsyncTier:
         return self._tier
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._tier.close)
+        """As ``Tier.close``. Closes the connections of this event loop."""
+        wire = self._wires.pop(asyncio.get_running_loop(), None)
+        if wire is not None:
+            wire.close()
+        await self._in_thread(self._tier.close)
+        self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,7 +113,10 @@ class AsyncTier:
 
     async def lookup(self, key: Key, *, stale: bool = False) -> Result:
         tier = self._tier
-        return tier._hit(key) or await _run(tier._find(key, None, None, stale, False))
+        hit = tier._hit(key)
+        if hit is not None:
+            return hit
+        return await self._run(tier._find(key, None, None, stale, LoopBell()))
 
     async def get_or_load(
         self, key: Key, load: Callable[[], Awaitable[Any]], *, default: Any = None, **options: Any
@@ -94,7 +138,10 @@ class AsyncTier:
         """As ``Tier.lookup_or_load``; ``load`` is async."""
         tier = self._tier
         how = storing(max_age, tags, missing_age)
-        return tier._hit(key, True) or await _run(tier._find(key, load, how, stale, False))
+        hit = tier._hit(key, True)
+        if hit is not None:
+            return hit
+        return await self._run(tier._find(key, load, how, stale, LoopBell()))
 
     # Writing
 
@@ -107,46 +154,45 @@ class AsyncTier:
         tags: Iterable[Tag] = (),
     ) -> None:
         how = storing(max_age, tags)
-        await asyncio.to_thread(self._tier._set, encode_key(key), value, how)
+        await self._run(self._tier._set(stored_key(key), value, how))
 
     async def remove(self, key: Key) -> bool:
-        return await asyncio.to_thread(self._tier._remove, encode_key(key))
+        return await self._run(self._tier._remove(stored_key(key)))
 
     async def invalidate(self, tag: Tag) -> None:
-        await asyncio.to_thread(self._tier._invalidate, tag_bytes(tag))
+        await self._run(self._tier._invalidate(stored_tag(tag)))
+
+    async def _run(self, steps: Steps[V]) -> V:
+        """Runs the steps, and awaits them."""
+        answer: Any = None
+        error: BaseException | None = None
+        while True:
+            try:
+                step = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as end:
+                result: V = end.value
+                return result
+            answer = error = None
+            try:
+                if isinstance(step, Exchange):
+                    answer = await self._wire().exchange(step)
+                elif isinstance(step, Call):
+                    answer = await self._in_thread(step.function)
+                elif isinstance(step, Ask):
+                    answer = await _load(step.loader)
+                elif isinstance(step, Pause):
+                    await step.bell.wait(step.seconds)
+                else:
+                    await asyncio.sleep(step.seconds)
+            except BaseException as raised:
+                error = raised
 
 
-async def _run(steps: Steps[Result]) -> Result:
-    """Awaits what the steps ask for."""
-    answer: Any = None
-    error: BaseException | None = None
-    while True:
-        try:
-            step = steps.send(answer) if error is None else steps.throw(error)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
-        answer = error = None
-        try:
-            if isinstance(step, Pause):
-                await _pause(step)
-            elif isinstance(step, Call):
-                answer = await asyncio.to_thread(step.function, *step.arguments)
-            elif isinstance(step, Ask):
-                pending = step.loader()
-                if not isinstance(pending, Awaitable):
-                    raise TypeError(
-                        "the loader of a coroutine is async; for a plain function give "
-                        "lambda: asyncio.to_thread(load)"
-                    )
-                answer = await pending
-        except BaseException as raised:
-            error = raised
-
-
-async def _pause(pause: Pause) -> None:
-    ended = end_of_load(pause.turn.place)
-    if ended is None:
-        await asyncio.sleep(pause.seconds)
-    else:
-        await asyncio.wait({ended}, timeout=min(pause.turn.left, _LONGEST_WAIT))
+def _load(loader: Callable[[], Any]) -> Awaitable[Any]:
+    pending = loader()
+    if not isinstance(pending, Awaitable):
+        raise TypeError(
+            "the loader of a coroutine is async; for a plain function give "
+            "lambda: asyncio.to_thread(load)"
+        )
+    return pending

@@ -1,15 +1,21 @@
-"""The near cache of a machine: what its processes share of the listener's knowledge.
+"""The near cache of a machine: the state of the listener that its processes share.
 
-Four entries of the near cache, under stored keys that no Python object has:
+The tier has entries of its own, pinned and without end, under ``FF 'P' '1' 'T'`` and a letter,
+which no key or tag of a user begins with. Numbers are little-endian.
 
-* the state: the epoch of the listener, when the PING was sent that the remote has answered last,
-  the boot that these times belong to, and which server it listens to
-* the configuration, so that nobody opens the directory for another remote's keys
-* the lease of the listener
-* the journal: what is to be invalidated in the remote when that can be reached again
+* ``s``, the state: the form (1 byte, 1), the epoch of the listener (8), when the PING was sent that
+  the remote answered last (8), the boot that these times belong to (16), and the ``run_id`` of the
+  primary (the rest)
+* ``m``, the machine: 16 random bytes, in its markers of loads in the remote
+* ``c``, the configuration: ``redis``, ``redis/`` and a database that is not 0, or ``memcached``,
+  then a space and the prefix; a process with another one is refused
+* ``l``: nothing is stored; the listener's lease is on this key
+* ``j``, and with two more bytes: the journal (`_journal`)
 
-An entry is good while ``max(its reading began, the last answered PING was sent) + bound`` is ahead.
-All times are CLOCK_BOOTTIME, which the processes of a machine share, and which no one sets.
+The tag of the epoch, which every near entry carries, is ``FF 'P' '1' 'T' 'e'``.
+
+An entry is valid until ``max(start of its read, time of the last answered PING) + bound``. All
+times are CLOCK_BOOTTIME, which the processes of a machine share and cannot set.
 """
 
 from __future__ import annotations
@@ -20,32 +26,29 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Union
 
-from .. import _abi, _lease, _library
-from .._errors import InvalidError, check
-from .._keys import MARKER
-from .._lease import HeldLease
-from .._varint import read_size, size_bytes
-from ._format import ABSENT, ALONE, Near, decode_near
+from .._native import abi, library
+from .._native.errors import InvalidError, check
+from .._store import leases
+from .._store.leases import HeldLease
+from ._format import ABSENT, ALONE, MACHINE_SIZE, OWN, Near, decode_near
+from ._journal import Journal
 
 if TYPE_CHECKING:
     from .._cache import Cache
-    from .._handle import Loan
+    from .._native.handles import CallContext
 
-EPOCH_TAG: Final = MARKER + b"Te"
-STATE: Final = MARKER + b"Ts"
-_CONFIGURATION: Final = MARKER + b"Tc"
-_LISTENER: Final = MARKER + b"Tl"
-_JOURNAL: Final = MARKER + b"Tj"
+EPOCH_TAG: Final = OWN + b"e"
+STATE: Final = OWN + b"s"
+_CONFIGURATION: Final = OWN + b"c"
+_MACHINE: Final = OWN + b"m"
+_LISTENER: Final = OWN + b"l"
 
-JOURNALS: Final = 16
-"""Entries of the journal, by a byte of the key."""
-ALL: Final = b""
-"""Stands for everything in the journal."""
+_NO_SERVER: Final = b"none"
+"""In place of a server that is no longer the primary."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _STATE: Final = struct.Struct("<BQQ16s")
 _FORM: Final = 1
-_MARK_SIZE: Final = 4
 
 
 def now() -> int:
@@ -62,22 +65,22 @@ def _boot() -> bytes:
 
 
 class State(NamedTuple):
-    """What the listener has told."""
+    """The state that the listener publishes."""
 
     epoch: int
-    """It grows with each listener."""
+    """A new listener, and a new primary, increments it."""
     heard: int
-    """When the PING was sent that was answered last; 0: none was, in this epoch."""
+    """When the last answered PING was sent; 0: none was answered in this epoch."""
     boot: bytes
     server: bytes
-    """Which server it listens to; empty where that does not tell."""
+    """The primary of this machine, by its run id; empty if it is not known."""
 
     def encode(self) -> bytes:
         return _STATE.pack(_FORM, self.epoch, self.heard, self.boot) + self.server
 
 
 class NearCache:
-    """`Cache`, with the rule that says which of its entries are good."""
+    """A `Cache`, with the rule that says which of its entries are valid."""
 
     def __init__(self, cache: Cache[Any, Any], bound: int, remote: Any) -> None:
         """bound: nanoseconds."""
@@ -85,23 +88,25 @@ class NearCache:
         self.cache = cache
         self.bound = bound
         self._heard = 0
-        self._most_noted: float = remote.most_noted
         self._boot = _boot()
         cache.add(_CONFIGURATION, configuration, max_age=float("inf"), pinned=True)
         found = cache.get(_CONFIGURATION)
         if found != configuration:
             raise InvalidError(
-                f"{cache.directory} is the near cache of another remote or prefix; use a "
-                "directory of its own for each"
+                f"{cache.directory} is the near cache of another remote, database or prefix; use "
+                "one directory for each"
             )
+        cache.add(_MACHINE, os.urandom(MACHINE_SIZE), max_age=float("inf"), pinned=True)
+        self.machine: bytes = cache[_MACHINE]
+        self.journal = Journal(cache, remote.most_noted, self._boot, self.machine)
         self._begin_boot()
 
-    # Which entries are good
+    # Valid entries
 
     def get(self, key: Any) -> Union[Near, None]:
-        """What may be served; None for what is not there, is stale or is not good."""
+        """A valid entry; None if the entry is missing, stale or not valid."""
         for heard in (self._heard, None):
-            # Before the entry is read: what is read later has all that was heard of by then.
+            # Before the entry is read: a later read includes all that was heard by then.
             if heard is None:
                 heard = self._heard = self.heard()
             stored = self.cache.get(key)
@@ -112,45 +117,55 @@ class NearCache:
                 return entry
         return None
 
-    def is_good(self, entry: Near, heard: int) -> bool:
+    def is_good(self, entry: Near, heard: int, at: Union[int, None] = None) -> bool:
+        """Whether an entry is valid, now or at a time at which a caller began to wait for it."""
         since = entry.began if entry.kind == ALONE else max(entry.began, heard)
-        # After the entry was read. What began after now is of another boot.
-        return since <= now() < since + self.bound
+        # After the entry was read. A time in the future belongs to another boot.
+        current = now()
+        return since <= current and (current if at is None else at) < since + self.bound
 
     def refresh(self, stored_key: bytes, loads: bool) -> None:
-        """Ends the age of an entry that is not good, so that somebody reads it anew.
+        """Ends the age of an entry that is not valid, so that a lookup reads the remote again.
 
-        loads: also of one that says that the remote has nothing."""
-        self.cache._pool.lend(self._refresh, stored_key, loads, self.heard())
+        loads: also of an entry that says that the remote has no value."""
+        self.cache._pool.run(self._refresh, stored_key, loads, self.heard())
 
-    def _refresh(self, loan: Loan, stored_key: bytes, loads: bool, heard: int) -> None:
-        if check(loan.get(stored_key, _abi.GET_PEEK)) == _abi.MISS:
+    def _refresh(self, context: CallContext, stored_key: bytes, loads: bool, heard: int) -> None:
+        entry = _peek(context, stored_key)
+        if entry is None:
             return
-        data, _ = loan.buffer.take()
-        entry = decode_near(data)
         if (loads and entry.kind == ABSENT) or not self.is_good(entry, heard):
-            # One that replaces it in between is read once more than need be. No fence knows of it.
-            check(_library.touch(loan.pointer, stored_key, len(stored_key), _abi.NONE_MS))
+            # An entry that replaces it in between is read once too often. No load is refused.
+            check(library.touch(context.pointer, stored_key, len(stored_key), abi.NONE_MS))
+
+    def has_value(self, stored_key: bytes) -> bool:
+        """Whether there is an entry that does not say that the remote has no value."""
+        entry = self.cache._pool.run(_peek, stored_key)
+        return entry is not None and entry.kind != ABSENT
+
+    def end(self, stored_key: bytes) -> None:
+        """Ends the age of an entry, so that a lookup reads the remote again."""
+        self.cache._call(library.touch, stored_key, len(stored_key), abi.NONE_MS)
 
     def stale(self, key: Any) -> Union[Near, None]:
-        """What is there, good or not. Nobody has been told that it was changed."""
+        """The entry, valid or not. No change of it is known."""
         stored = self.cache.get(key, stale=True)
         entry = None if stored is None else decode_near(stored)
         return None if entry is None or entry.kind == ABSENT else entry
 
-    # What happens to them
+    # Changes
 
     def removed(self, stored_keys: Iterable[bytes]) -> None:
-        """They were changed: no load that has begun stores what it read."""
+        """The keys have changed: no load that is running stores the value that it read."""
         for key in stored_keys:
-            self.cache._call(_library.remove, key, len(key), 0)
+            self.cache._call(library.remove, key, len(key), 0)
 
     def gap(self) -> None:
-        """Changes may have been missed: all is stale."""
+        """Changes may have been missed: all entries become stale."""
         self.cache.invalidate(EPOCH_TAG, expire=True)
 
     def flushed(self) -> None:
-        """The remote is empty: nothing is kept."""
+        """The remote was emptied: removes all entries."""
         self.cache.invalidate(EPOCH_TAG)
 
     # The state
@@ -159,7 +174,7 @@ class NearCache:
         return self._state()[0]
 
     def _state(self) -> tuple[Union[State, None], int]:
-        """With the version of its entry."""
+        """The state, and the version of its entry."""
         entry = self.cache.entry(STATE, peek=True)
         if entry is None:
             return None, 0
@@ -169,12 +184,13 @@ class NearCache:
         return State(epoch, heard, boot, entry.value[_STATE.size :]), entry.version
 
     def heard(self) -> int:
-        """When the PING was sent that was answered last."""
+        """When the last answered PING was sent."""
         state = self.state()
         return 0 if state is None else state.heard
 
     def _begin_boot(self) -> None:
-        """Times of another boot mean nothing, and what was not listened to is not known."""
+        """Starts over if the state is of another boot: its times mean nothing, and changes were
+        missed."""
         while True:
             state, version = self._state()
             if state is not None:
@@ -192,98 +208,66 @@ class NearCache:
         return self.cache.add(STATE, state.encode(), max_age=float("inf"), pinned=True)
 
     def take_over(self, server: bytes) -> int:
-        """Begins an epoch, and gives it. To be called when the remote sends invalidations.
-
-        First the server is told, then all is made stale: a load that began after that finds the
-        new server, and stores nothing that it has read from another.
-        """
+        """Begins an epoch, and returns it. To be called when the remote sends invalidations."""
         while True:
             state, version = self._state()
             epoch = 1 if state is None else state.epoch + 1
-            if self._put(State(epoch, 0, self._boot, server), version):
+            if self._begin_epoch(epoch, server, version):
+                return epoch
+
+    def _begin_epoch(self, epoch: int, server: bytes, version: int) -> bool:
+        """Publishes the server first, then makes all entries stale: a load that begins after that
+        reads from the new server, and one that began before stores nothing."""
+        put = self._put(State(epoch, 0, self._boot, server), version)
+        if put:
+            self.gap()
+        return put
+
+    def epoch(self) -> int:
+        state = self.state()
+        return 0 if state is None else state.epoch
+
+    def follow(self, server: bytes, epoch: int) -> bool:
+        """Makes the server to which a new connection leads that of the machine. False if it is
+        another than that of an epoch that began since this one: the connection is outdated."""
+        while not self.leads_to(server):
+            state, version = self._state()
+            if state is None or state.epoch != epoch:
+                return False
+            if self._begin_epoch(epoch + 1, server, version):
                 break
-        self.gap()
-        return epoch
+        return True
+
+    def leave(self, server: bytes) -> None:
+        """The server is no longer the primary: no connection to it is used again."""
+        while True:
+            state, version = self._state()
+            if state is None or state.server != server:
+                return
+            if self._begin_epoch(state.epoch + 1, _NO_SERVER, version):
+                return
 
     def publish(self, epoch: int, heard: int) -> bool:
-        """Tells when the PING was sent that was answered. False where the epoch is over."""
+        """Publishes when the answered PING was sent. False if the epoch is over."""
         state, version = self._state()
         if state is None or state.epoch != epoch:
             return False
-        # Where another has taken over meanwhile, the version is another.
+        # If another listener has taken over meanwhile, the version differs.
         return self._put(state._replace(heard=heard), version)
 
-    def listens_to(self, server: bytes) -> bool:
-        """Whether invalidations of what this server had are heard, as far as is known."""
+    def leads_to(self, server: bytes) -> bool:
+        """Whether this server is the primary of this machine, as far as is known."""
         state = self.state()
         return state is None or not state.server or state.server == server
 
     # The listener's lease
 
     def lease(self, milliseconds: int) -> Union[HeldLease, None]:
-        return _lease.recorded(self.cache._pool, _LISTENER, milliseconds)
-
-    # The journal
-
-    def note(self, name: bytes) -> None:
-        """Notes what is to be invalidated in the remote: "k" and a stored key, or "t" and a tag."""
-
-        def add(value: bytes) -> bytes:
-            names = _names(value)
-            names[name] = _mark()
-            return _join({ALL: _mark()} if ALL in names or len(names) > self._most_noted else names)
-
-        self._change(_journal(name), add)
-
-    def forget(self, place: bytes, name: bytes, mark: Union[bytes, None] = None) -> None:
-        """Takes it out of an entry of the journal. mark: unless it was noted anew since."""
-
-        def drop(value: bytes) -> bytes:
-            names = _names(value)
-            if mark is None or names.get(name) == mark:
-                names.pop(name, None)
-            return _join(names)
-
-        if self.cache.get(place, peek=True):
-            self._change(place, drop)
-
-    def forget_key(self, stored_key: bytes) -> None:
-        """Takes a key out of the journal."""
-        name = b"k" + stored_key
-        self.forget(_journal(name), name)
-
-    def noted(self) -> dict[bytes, dict[bytes, bytes]]:
-        """The journal's entries that hold something: what is noted, and its marks."""
-        keys = [_JOURNAL + bytes([index]) for index in range(JOURNALS)]
-        found = self.cache.get_many(keys, peek=True)
-        return {key: _names(value) for key, value in found.items() if value}
-
-    def is_noted(self, place: bytes, name: bytes, mark: bytes) -> bool:
-        return _names(self.cache.get(place, b"", peek=True)).get(name) == mark
-
-    def _change(self, key: bytes, function: Any) -> None:
-        self.cache.update(key, function, b"", max_age=float("inf"), pinned=True)
+        return leases.recorded(self.cache._pool, _LISTENER, milliseconds)
 
 
-def _journal(name: bytes) -> bytes:
-    return _JOURNAL + bytes([sum(name) % JOURNALS])
-
-
-def _mark() -> bytes:
-    """Tells what is noted from what is noted again."""
-    return os.urandom(_MARK_SIZE)
-
-
-def _names(value: bytes) -> dict[bytes, bytes]:
-    names: dict[bytes, bytes] = {}
-    at = 0
-    while at < len(value):
-        size, at = read_size(value, at)
-        end = at + size + _MARK_SIZE
-        names[value[at : at + size]] = value[at + size : end]
-        at = end
-    return names
-
-
-def _join(names: dict[bytes, bytes]) -> bytes:
-    return b"".join(size_bytes(len(name)) + name + names[name] for name in sorted(names))
+def _peek(context: CallContext, stored_key: bytes) -> Union[Near, None]:
+    if check(context.get(stored_key, abi.GET_PEEK)) == abi.MISS:
+        return None
+    data, _ = context.buffer.take()
+    return decode_near(data)

@@ -1,6 +1,6 @@
 import Synchronization
 
-/// How many entries the writer has completed, in a mapped file; demo/board.py explains it.
+/// The number of entries that the writer has completed, in a mapped file; see demo/board.py.
 struct Board {
     private let words: UnsafeMutablePointer<Atomic<UInt64>>
 

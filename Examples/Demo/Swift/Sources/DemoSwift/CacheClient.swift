@@ -1,6 +1,6 @@
 import ShaleCore
 
-/// The calls into the cache, in one place.
+/// All calls of the cache.
 struct CacheClient {
     enum Answer {
         case missing
@@ -18,7 +18,7 @@ struct CacheClient {
         }
     }
 
-    /// Lends the value to `body`, where there is one.
+    /// Calls `body` with the value if the key is found.
     func get(
         _ key: UnsafeRawBufferPointer,
         _ body: (_ value: UnsafeRawBufferPointer, _ hasAge: Bool) -> Void
@@ -31,17 +31,17 @@ struct CacheClient {
         }
     }
 
-    /// What went wrong, or nil.
+    /// Returns an error message, or nil.
     func set(_ key: UnsafeRawBufferPointer, to value: UnsafeRawBufferPointer) -> String? {
         problem { () throws(ShaleError) in try store.set(value, for: key) }
     }
 
-    /// What went wrong, or nil.
+    /// Returns an error message, or nil.
     func invalidate(_ tag: String) -> String? {
         problem { () throws(ShaleError) in try store.invalidate(tag: tag) }
     }
 
-    /// What went wrong, or nil.
+    /// Returns an error message, or nil.
     func close() -> String? {
         problem { () throws(ShaleError) in try store.close() }
     }

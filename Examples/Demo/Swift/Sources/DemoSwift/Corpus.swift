@@ -1,9 +1,9 @@
-/// What happens to an entry after it was filled in; demo/corpus.py explains each.
+/// What happens to an entry after filling; see demo/corpus.py.
 enum Role: Int {
     case plain, refreshed, invalidated, shortLived
 }
 
-/// The corpus: all inputs in one mapped file. demo/corpus.py says how it is laid out.
+/// The corpus: all inputs in one mapped file. demo/corpus.py describes its layout.
 struct Corpus {
     struct Entry {
         let key: UnsafeRawBufferPointer

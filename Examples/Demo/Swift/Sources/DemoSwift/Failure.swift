@@ -1,11 +1,11 @@
 import Glibc
 
-/// Ends the program: `what` could not be done, and errno says why.
+/// Exits with `what` and the text of errno.
 func fail(_ what: String) -> Never {
     fail(with: "\(what): \(String(cString: strerror(errno)))")
 }
 
-/// Ends the program with this message.
+/// Exits with this message.
 func fail(with message: String) -> Never {
     var line = message + "\n"
     _ = line.withUTF8 { write(STDERR_FILENO, $0.baseAddress, $0.count) }

@@ -7,7 +7,7 @@ func nanoseconds() -> UInt64 {
     return UInt64(now.tv_sec) * 1_000_000_000 + UInt64(now.tv_nsec)
 }
 
-/// How long calls took: every single one is kept, so that the percentiles are exact.
+/// Times of calls: all samples are kept, so that the percentiles are exact.
 struct Latencies {
     private var samples: [UInt64] = []
 
@@ -19,7 +19,7 @@ struct Latencies {
         samples.append(end - start)
     }
 
-    /// The result line of a step that was measured.
+    /// The result line of a measured step.
     func summary() -> String {
         let ordered = samples.sorted()
         func percentile(_ share: Double) -> UInt64 {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The steps that the orchestrator may ask for. Each says its result.
+/// The steps that the orchestrator can request. Each reports its result.
 struct Steps {
     private static let readAhead = 64 // entries beyond what the writer has completed
     private static let idleMicroseconds: UInt32 = 1000
@@ -16,7 +16,7 @@ struct Steps {
         self.cache = cache
     }
 
-    /// Reads from the beginning to a little beyond where the writer is, over and over, until all is written.
+    /// Reads all entries up to `readAhead` beyond the writer's, again and again, until the writer has written all.
     mutating func follow() {
         let total = corpus.entries.count
         var hits = 0
@@ -33,7 +33,7 @@ struct Steps {
         talk.say("result", #"{"hits": \#(hits)}"#)
     }
 
-    /// Gets every entry; one letter for each role: p there without an age, a there with an age, g gone.
+    /// Gets every entry; one letter for each role: p present without an age, a present with an age, m missing.
     mutating func compare(_ expected: [Character]) {
         let total = corpus.entries.count
         var latencies = Latencies(capacity: total)
@@ -43,13 +43,13 @@ struct Steps {
             let start = nanoseconds()
             var end: UInt64?
             let answer = cache.get(entry.key) { value, hasAge in
-                end = nanoseconds() // the comparing does not count
+                end = nanoseconds() // excludes the comparison
                 difference = self.difference(entry, value, hasAge, expected)
             }
             latencies.add(from: start, to: end ?? nanoseconds())
             switch (answer, expected) {
-            case (.missing, "g"), (.found, _): break
-            case (.missing, _): difference = "should be there, but get finds nothing"
+            case (.missing, "m"), (.found, _): break
+            case (.missing, _): difference = "should be present, but get finds nothing"
             case (.failed(let problem), _): difference = "get: \(problem)"
             }
             if let difference { talk.difference(entry.key, difference) }
@@ -58,7 +58,7 @@ struct Steps {
         talk.say("result", latencies.summary())
     }
 
-    /// Sets those plain entries again whose number leaves `part` when divided by `parts`.
+    /// Sets the plain entries again whose number modulo `parts` is `part`.
     mutating func rewrite(_ part: Int, of parts: Int) {
         var latencies = Latencies(capacity: corpus.entries.count / parts + 1)
         for index in stride(from: part, to: corpus.entries.count, by: parts) {
@@ -72,7 +72,7 @@ struct Steps {
         talk.say("result", latencies.summary())
     }
 
-    /// Removes everything that carries the tag.
+    /// Removes all entries with the tag.
     mutating func invalidate(_ tag: String) {
         if let problem = cache.invalidate(tag) {
             talk.say("difference", "the tag \(tag): \(problem)")
@@ -84,7 +84,7 @@ struct Steps {
         if let problem = cache.close() { fail(with: problem) }
     }
 
-    /// Whether the entry is there. It must be if the board counted it before the get.
+    /// Whether get finds the entry. It must if the board counted it before the call.
     private mutating func readAlong(_ index: Int) -> Bool {
         let entry = corpus.entries[index]
         let completed = board.completed
@@ -100,20 +100,20 @@ struct Steps {
         return false
     }
 
-    /// What is wrong with an entry that get has found, or nil.
+    /// Describes what is wrong with an entry that get has found; nil if nothing is.
     private func difference(
         _ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer, _ hasAge: Bool,
         _ expected: Character
     ) -> String? {
         switch (expected, hasAge) {
-        case ("g", _): "should be gone, but get finds it"
+        case ("m", _): "should be missing, but get finds it"
         case ("p", true): "has an age"
         case ("a", false): "has no age"
         default: difference(entry, value)
         }
     }
 
-    /// Where the bytes differ from the source, or nil.
+    /// Describes where the bytes differ from the source; nil if they are equal.
     private func difference(_ entry: Corpus.Entry, _ value: UnsafeRawBufferPointer) -> String? {
         if value.count != entry.value.count {
             return "\(value.count) bytes, but the source has \(entry.value.count)"
@@ -121,6 +121,6 @@ struct Steps {
         guard let got = value.baseAddress, let wanted = entry.value.baseAddress, memcmp(got, wanted, value.count) != 0
         else { return nil }
         let at = zip(value, entry.value).prefix { $0 == $1 }.count
-        return "the bytes differ from the source from byte \(at) on"
+        return "the first byte that differs from the source is byte \(at)"
     }
 }

@@ -1,6 +1,6 @@
 import Glibc
 
-/// What this program says to the orchestrator, line by line. demo/worker.py lists the lines.
+/// The lines that this program sends to the orchestrator; demo/worker.py lists them.
 struct Talk {
     private static let progressNanoseconds: UInt64 = 100_000_000
     private static let progressStep = 64
@@ -14,7 +14,7 @@ struct Talk {
         fflush(nil)
     }
 
-    /// At most ten times a second; cheap enough to be called for every entry.
+    /// Sends at most ten lines a second; cheap enough to be called for every entry.
     mutating func progress(_ done: Int, of total: Int) {
         guard done % Self.progressStep == 0 else { return }
         let now = nanoseconds()
@@ -23,7 +23,7 @@ struct Talk {
         say("progress", "\(done) \(total)")
     }
 
-    /// The cache did not do what it promises for this key. After the first ten, keys are not named any more.
+    /// Reports a wrong result of the cache for this key. Only the first ten keys are named.
     mutating func difference(_ key: UnsafeRawBufferPointer, _ what: String) {
         differences += 1
         if differences <= Self.namedDifferences {
@@ -34,7 +34,7 @@ struct Talk {
     }
 }
 
-/// The key as text; bytes that cannot be printed as \xNN.
+/// The key as text, with unprintable bytes as \xNN.
 private func printable(_ key: UnsafeRawBufferPointer) -> String {
     var text = ""
     for byte in key {

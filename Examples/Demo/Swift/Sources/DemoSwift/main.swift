@@ -1,7 +1,7 @@
-/// The Swift program: opens the cache, then does what it is told on stdin until that ends.
+/// The Swift program: opens the cache, then executes commands from stdin until it ends.
 import Glibc
 
-let lifetimeSeconds: UInt32 = 300 // never left behind, whatever happens to the orchestrator
+let lifetimeSeconds: UInt32 = 300 // ends this program even if the orchestrator hangs
 
 func makeSteps() -> Steps {
     guard CommandLine.arguments.count == 5, let capacity = Int(CommandLine.arguments[4]) else {
@@ -15,7 +15,7 @@ func makeSteps() -> Steps {
     return Steps(corpus: corpus, board: board, cache: cache)
 }
 
-func obey(_ line: String, _ steps: inout Steps) {
+func execute(_ line: String, _ steps: inout Steps) {
     let words = line.split(separator: " ").map(String.init)
     switch words.first {
     case "follow":
@@ -34,5 +34,5 @@ func obey(_ line: String, _ steps: inout Steps) {
 
 alarm(lifetimeSeconds)
 var steps = makeSteps()
-while let line = readLine() { obey(line, &steps) }
+while let line = readLine() { execute(line, &steps) }
 steps.close()

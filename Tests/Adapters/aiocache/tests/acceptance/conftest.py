@@ -4,7 +4,7 @@ import tempfile
 
 import pytest
 from aiocache import caches
-from shale.aiocache import ShaleCache
+from shale.adapters.aiocache import ShaleCache
 
 
 @pytest.fixture(autouse=True)

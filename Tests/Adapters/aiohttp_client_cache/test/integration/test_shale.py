@@ -4,7 +4,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from shale.aiohttp_client_cache import ShaleBackend, ShaleStorage
+from shale.adapters.aiohttp_client_cache import ShaleBackend, ShaleStorage
 from test.conftest import CACHE_NAME
 from test.integration import BaseBackendTest, BaseStorageTest
 

@@ -2,7 +2,7 @@
 
 import tempfile
 
-import shale.dogpile
+import shale.adapters.dogpile
 from dogpile.cache.proxy import ProxyBackend
 from dogpile.testing.fixtures import _GenericBackendTestSuite, _GenericMutexTestSuite, _GenericSerializerTestSuite
 from shale import PickleSerializer
@@ -11,7 +11,7 @@ ARGUMENTS = {"directory": tempfile.mkdtemp()}
 
 
 class Plain:
-    backend = "shale.dogpile"
+    backend = "shale.adapters.dogpile"
     config_args = {"arguments": ARGUMENTS}
 
 
@@ -20,12 +20,12 @@ class TestShale(Plain, _GenericBackendTestSuite):
 
 
 class TestShaleProxy(_GenericBackendTestSuite):
-    backend = "shale.dogpile"
+    backend = "shale.adapters.dogpile"
     config_args = {"arguments": ARGUMENTS, "wrap": [ProxyBackend]}
 
 
 class TestShalePickle(_GenericBackendTestSuite):
-    backend = "shale.dogpile"
+    backend = "shale.adapters.dogpile"
     config_args = {"arguments": {"directory": tempfile.mkdtemp(), "serializer": PickleSerializer()}}
 
 
@@ -37,4 +37,4 @@ class TestShaleMutex(Plain, _GenericMutexTestSuite):
     pass
 
 
-assert shale.dogpile.ShaleBackend
+assert shale.adapters.dogpile.ShaleBackend

@@ -1,6 +1,6 @@
 """The tests of requests-cache for all backends, on Shale's."""
 
-from shale.requests_cache import ShaleCache, ShaleDict
+from shale.adapters.requests_cache import ShaleCache, ShaleDict
 from tests.integration.base_cache_test import BaseCacheTest
 from tests.integration.base_storage_test import BaseStorageTest
 

@@ -1,0 +1,1 @@
+"""Loads: of all callers that miss a key, one loads it."""

@@ -1,0 +1,1 @@
+"""The C interface: functions, structs, handles, buffers and errors."""

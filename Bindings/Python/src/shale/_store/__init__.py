@@ -1,0 +1,1 @@
+"""Calls on an open cache, leases, locks and events."""

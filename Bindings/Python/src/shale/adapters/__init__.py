@@ -1,0 +1,1 @@
+"""Shale behind the interfaces of other libraries, one module for each."""

@@ -1,0 +1,60 @@
+#if HTTP
+import Foundation
+import NIOHTTP1
+
+/// The keys of stored entries. Each URL has a selector: the sets of request fields that select among its responses, and
+/// a generation number that is part of the keys of these responses. Removing the selector makes all of them unreachable.
+struct Keys: Sendable {
+    let prefix: String
+
+    func selector(_ url: String) -> String { "\(prefix)s \(url)" }
+
+    func response(_ generation: UInt64, _ vary: Vary, to request: HTTPHeaders) -> String {
+        // With lengths, so that different selections have different keys.
+        let selection = vary.selection(from: request).map { $0.map { "\($0.utf8.count):\($0)" } ?? "-" }.joined()
+        return "\(prefix)r \(String(generation, radix: 36)) \(vary.names.joined(separator: ",")) \(selection)"
+    }
+
+    func chunk(_ body: UInt64, _ index: Int) -> String { "\(prefix)b \(String(body, radix: 36)) \(index)" }
+
+    /// A URL without its fragment and its scheme's default port, with scheme and host in lower case and a non-empty
+    /// path.
+    static func normalised(_ url: String) -> String {
+        guard var parts = URLComponents(string: url), let scheme = parts.scheme?.lowercased() else { return url }
+        parts.scheme = scheme
+        parts.host = parts.host?.lowercased()
+        parts.fragment = nil
+        if parts.port == ["http": 80, "https": 443][scheme] { parts.port = nil }
+        if parts.path.isEmpty { parts.path = "/" }
+        return parts.string ?? url
+    }
+
+    /// The URL to which a reference in the response of `url` resolves; nil if its origin differs.
+    static func sameOrigin(_ reference: String, as url: String) -> String? {
+        guard let base = URL(string: url), let target = URL(string: reference, relativeTo: base)?.absoluteURL,
+            target.scheme?.lowercased() == base.scheme?.lowercased(),
+            target.host?.lowercased() == base.host?.lowercased()
+        else { return nil }
+        let normal = normalised(target.absoluteString)
+        return URLComponents(string: normal)?.port == URLComponents(string: normalised(url))?.port ? normal : nil
+    }
+}
+
+/// The entry of a URL; see `Keys`.
+struct Selector: Equatable {
+    let generation: UInt64
+    /// The last that were stored.
+    private(set) var varies: [Vary]
+
+    init(generation: UInt64, varies: [Vary]) {
+        self.generation = generation
+        self.varies = varies
+    }
+
+    /// Responses to other sets stay reachable.
+    mutating func add(_ vary: Vary) { varies = varies.suffix(Limits.varySets - 1) + [vary] }
+
+    /// Requests with the same values of these fields are answered alike.
+    var union: Vary { Vary(names: Set(varies.flatMap(\.names)).sorted()) }
+}
+#endif
