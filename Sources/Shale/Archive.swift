@@ -31,16 +31,22 @@ extension Cache: Codable {
     /// A new cache in memory with the default options; it holds as many entries as fit.
     /// Its clock is the decoder's `userInfo[.cacheClock]`, or the system's.
     public convenience init(from decoder: any Decoder) throws {
-        let container = try decoder.singleValueContainer()
-        let entries = try container.decode([ArchivedEntry<Key, Value>].self)
-        try self.init(opening: nil, Options(now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date))
+        try self.init(
+            restoring: [ArchivedEntry<Key, Value>](from: decoder), at: decoder.codingPath,
+            now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date)
+    }
+
+    private convenience init(
+        restoring entries: [ArchivedEntry<Key, Value>], at path: [any CodingKey] = [], now: (@Sendable () -> Date)?
+    ) throws {
+        try self.init(opening: nil, Options(now: now))
         for (index, entry) in entries.enumerated() {
             do {
                 if let fault = entry.fault { throw failure(fault) }
                 try restore(entry)
             } catch let error as ShaleError where error.code == .invalid || error.code == .tooLarge {
-                throw DecodingError.dataCorruptedError(
-                    in: container, debugDescription: "entry \(index) of a cache cannot be stored: \(error)")
+                throw DecodingError.dataCorrupted(
+                    .init(codingPath: path, debugDescription: "entry \(index) of a cache cannot be stored: \(error)"))
             }
         }
     }
@@ -64,40 +70,43 @@ extension Cache: Codable {
         }
     }
 
-    /// Writes the cache atomically to `<name>.cache` as JSON, in the user's caches directory or in `directory`.
+    /// Writes the cache atomically to `<name>.cache` as JSON, in the user's caches directory or in `directory`, and
+    /// returns the file. A name of another folder, as `"../x"`, is an error with the code `invalid`.
+    @discardableResult
     public func saveToDisk(
         withName name: String, in directory: URL? = nil, using fileManager: FileManager = .default
-    ) throws {
-        try writeArchive(self, to: try archive(name, in: directory, using: fileManager), using: fileManager)
+    ) throws -> URL {
+        try writeArchive(self, name, in: directory, using: fileManager)
     }
 
-    /// Reads a file that `saveToDisk` of this type or of ``MemoryCache`` has written into a new cache in memory.
-    public static func readFromDisk(
-        withName name: String, in directory: URL? = nil, using fileManager: FileManager = .default,
-        now: (@Sendable () -> Date)? = nil
-    ) throws -> Cache {
-        try readArchive(from: try archive(name, in: directory, using: fileManager), now: now)
+    /// A new cache in memory with the entries of a file that `saveToDisk` of this type or of ``MemoryCache`` has
+    /// written, as in ``init(from:)``, with the clock `now` or the system's.
+    public convenience init(contentsOf file: URL, now: (@Sendable () -> Date)? = nil) throws {
+        try self.init(restoring: readArchive(file), now: now)
     }
 }
 
 // MARK: The file
 
-func archive(_ name: String, in directory: URL? = nil, using fileManager: FileManager) throws -> URL {
+func writeArchive(
+    _ cache: some Encodable, _ name: String, in directory: URL?, using fileManager: FileManager
+) throws -> URL {
+    if name.isEmpty || name.contains("/") || name.contains("\0") {
+        throw ShaleError(
+            code: .invalid,
+            message: "\(name.debugDescription) is not the name of a file; give a name without slashes, and a directory")
+    }
     let folder =
         try directory
         ?? fileManager.url(for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
-    return folder.appendingPathComponent("\(name).cache")
-}
-
-func writeArchive(_ cache: some Encodable, to file: URL, using fileManager: FileManager) throws {
-    try fileManager.createDirectory(at: file.deletingLastPathComponent(), withIntermediateDirectories: true)
+    try fileManager.createDirectory(at: folder, withIntermediateDirectories: true)
+    let file = folder.appendingPathComponent("\(name).cache")
     try JSONEncoder.ofCaches.encode(cache).write(to: file, options: .atomic)
+    return file
 }
 
-func readArchive<C: Decodable>(from file: URL, now: (@Sendable () -> Date)?) throws -> C {
-    let decoder = JSONDecoder.ofCaches
-    if let now { decoder.userInfo[.cacheClock] = now }
-    return try decoder.decode(C.self, from: Data(contentsOf: file))
+func readArchive<Key, Value>(_ file: URL) throws -> [ArchivedEntry<Key, Value>] {
+    try JSONDecoder.ofCaches.decode([ArchivedEntry<Key, Value>].self, from: Data(contentsOf: file))
 }
 
 /// An entry in an archive. Archives of the cache in the article "Caching in Swift" have `expirationDate` and none of

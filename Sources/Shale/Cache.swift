@@ -8,6 +8,7 @@ import Synchronization
 // Types of ShaleCore in this module's public interface.
 @_exported import enum ShaleCore.Compression
 @_exported import enum ShaleCore.Eviction
+@_exported import struct ShaleCore.Age
 @_exported import struct ShaleCore.Lease
 @_exported import struct ShaleCore.ShaleError
 @_exported import class ShaleCore.Store
@@ -196,7 +197,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     ///
     /// A read that fails returns nil. A write that fails changes nothing: it counts in ``CacheStatistics/failedWrites``
     /// and sends ``Event/writeFailed(_:_:)``; the first one of each object also goes to standard error. Call
-    /// `value(for:)`, `insert` and `remove` to handle errors.
+    /// `value(for:)`, `insert` and `removeValue(for:)` to handle errors.
     ///
     /// `cache[key]? += 1` is a read and an insertion: tasks that do this at once lose changes, which
     /// ``update(_:for:)`` does not.
@@ -204,7 +205,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         @inlinable get { try? value(for: key) }
         set {
             do throws(ShaleError) {
-                if let newValue { try insert(newValue, for: key) } else { try remove(key) }
+                if let newValue { try insert(newValue, for: key) } else { try removeValue(for: key) }
             } catch { reportFailedWrite(error, for: key) }
         }
     }
@@ -300,7 +301,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @usableFromInline
     func foundUndecodable(_ key: Key, _ storedKey: [UInt8], version: UInt64, reporting: Bool) {
         // A failed removal, as in a read-only store, does not matter: the read is a miss.
-        let isRemoved = options.removesUndecodable && (try? store.remove(storedKey, version: version)) == true
+        let isRemoved =
+            options.removesUndecodable && (try? store.removeValue(for: storedKey, ifVersion: version)) == true
         guard reporting || isRemoved else { return }
         counters.undecodable.add(1, ordering: .relaxed)
         eventBroadcast.send(.undecodable(key))
@@ -395,13 +397,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         _ value: Value?, _ bytes: Data, _ storedKey: [UInt8], maxAge: Age?, pinned: Bool, _ meta: Meta,
         _ condition: Condition
     ) throws(ShaleError) -> (version: UInt64?, item: MemoryTier<Key, Value>.Item?) {
-        let maxAge = try lifetime(maxAge), stale = options.staleFor.lifetime(from: store.now)
         // The store's own limit counts the tag of the whole cache.
         if meta.tags.count > 7 { throw failure("\(meta.tags.count) tags; an entry has at most seven") }
         var tags = [keys.tag]
         for tag in meta.tags { tags.append(try stored(tag: tag)) }
-        let version = try store.set(
-            bytes, for: storedKey, maxAge: maxAge, stale: stale, tags: tags, meta: meta.bytes,
+        let version = try store.insert(
+            bytes, for: storedKey, maxAge: try valid(maxAge), staleFor: options.staleFor, tags: tags, meta: meta.bytes,
             condition: condition, pinned: pinned)
         guard let version, let value else { return (version, nil) }
         let kept = memory.mayKeep(cost: bytes.count) ? compact(value) : value
@@ -414,7 +415,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// is no entry.
     @discardableResult
     public func touch(_ key: Key, maxAge: Age? = nil) throws(ShaleError) -> Bool {
-        try store.touch(try stored(key), maxAge: try lifetime(maxAge))
+        try store.touch(try stored(key), maxAge: try valid(maxAge))
     }
 
     /// Makes an entry stale: calls that ask for stale data return it until it is loaded or inserted again. A load of
@@ -425,17 +426,17 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     public func expire(_ key: Key) throws(ShaleError) -> Bool { try store.expire(try stored(key)) }
 
     /// Makes every entry of this cache stale, in constant time. Other caches in the store are not affected.
-    public func expireAll() throws(ShaleError) { try store.expire(tag: keys.tag) }
+    public func expireAll() throws(ShaleError) { try store.expireAll(tagged: keys.tag) }
 
     /// Makes every entry of this cache with the tag stale, in constant time.
-    public func expireAll(tagged tag: String) throws(ShaleError) { try store.expire(tag: try stored(tag: tag)) }
+    public func expireAll(tagged tag: String) throws(ShaleError) { try store.expireAll(tagged: try stored(tag: tag)) }
 
     /// Removes an entry and returns whether there was one. With a version, an entry of another version stays; no entry
     /// has version 0.
     @discardableResult
-    public func remove(_ key: Key, version: UInt64? = nil) throws(ShaleError) -> Bool {
+    public func removeValue(for key: Key, ifVersion version: UInt64? = nil) throws(ShaleError) -> Bool {
         let storedKey = try stored(key)
-        let wasThere = try store.remove(storedKey, version: version)
+        let wasThere = try store.removeValue(for: storedKey, ifVersion: version)
         if !wasThere, version != nil { return false }
         memory.remove(keys.memoryKey(for: key, storedAs: storedKey))
         if wasThere { changeBroadcast.send(.removed(key)) }
@@ -444,14 +445,14 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
 
     /// Removes every entry of this cache, in constant time. Other caches in the store are not affected.
     public func removeAll() throws(ShaleError) {
-        try store.invalidate(tag: keys.tag)
+        try store.removeAll(tagged: keys.tag)
         memory.removeAll()
         changeBroadcast.send(.removedAll(tag: nil))
     }
 
     /// Removes every entry of this cache with the tag, in constant time.
     public func removeAll(tagged tag: String) throws(ShaleError) {
-        try store.invalidate(tag: try stored(tag: tag))
+        try store.removeAll(tagged: try stored(tag: tag))
         changeBroadcast.send(.removedAll(tag: tag))
     }
 
@@ -534,11 +535,11 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         return keys.tag + tag.canonical
     }
 
-    /// Counted from now; nil: the cache's default.
-    func lifetime(_ maxAge: Age?) throws(ShaleError) -> Store.Lifetime {
+    /// Nil: the cache's default.
+    func valid(_ maxAge: Age?) throws(ShaleError) -> Age {
         let maxAge = maxAge ?? options.maxAge
         if maxAge.isNegative { throw failure("maxAge is \(maxAge); it must not be negative") }
-        return maxAge.lifetime(from: store.now)
+        return maxAge
     }
 
     @usableFromInline

@@ -13,7 +13,7 @@ public protocol Caching<Key, Value>: AnyObject, Sendable {
     subscript(key: Key) -> Value? { get set }
     /// The fresh value; if there is none, loads and stores it.
     nonisolated(nonsending) func value(
-        for key: Key, policy: LoadOptions, load: @escaping @Sendable () async throws -> Value
+        for key: Key, options: LoadOptions, load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value
     /// Removes every entry.
     func removeAll() throws
@@ -24,15 +24,15 @@ extension Caching {
     public nonisolated(nonsending) func value(
         for key: Key, load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await value(for: key, policy: .default, load: load)
+        try await value(for: key, options: .default, load: load)
     }
 }
 
 extension Cache: Caching {
-    /// See ``value(for:policy:maxAge:tags:load:)``.
+    /// See ``value(for:options:maxAge:tags:load:)``.
     public nonisolated(nonsending) func value(
-        for key: Key, policy: LoadOptions, load: @escaping @Sendable () async throws -> Value
+        for key: Key, options: LoadOptions, load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await value(for: key, policy: policy, maxAge: nil, tags: [], load: load)
+        try await value(for: key, options: options, maxAge: nil, tags: [], load: load)
     }
 }

@@ -28,7 +28,7 @@ extension Cache {
         /// The maximum total cost of values in memory; a value costs the size of its encoded form. (A `Data` slice is
         /// copied. Other buffers that a value keeps alive do not count.)
         public var memoryBytes: Int
-        /// How eagerly reads reload entries before they are stale, see ``Cache/value(for:policy:maxAge:tags:load:)``.
+        /// How eagerly reads reload entries before they are stale, see ``Cache/value(for:options:maxAge:tags:load:)``.
         /// 0: never; 1 suits most caches.
         public var refreshAhead: Double
         /// How long other processes wait for a process that was stopped during a load, from a millisecond to an hour.

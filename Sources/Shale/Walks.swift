@@ -5,8 +5,7 @@ import Foundation
 #endif
 import ShaleCore
 
-/// Methods that visit many entries or wait for the disk. The asynchronous forms run as in ``Cache/onThread(_:)``;
-/// asynchronous functions call these forms by default.
+/// Methods that visit many entries or wait for the disk. Tasks call them by way of ``Cache/onThread(_:)``.
 extension Cache {
     /// Whether there is a fresh value. Does not read, decode or count it, nor count as a use.
     public func contains(_ key: Key) throws(ShaleError) -> Bool {
@@ -36,7 +35,7 @@ extension Cache {
         try forEachFresh { key, known, bytes in
             do {
                 guard let value = try? coder.decode(Data(bytes)), try shouldBeRemoved(key, value) else { return true }
-                if try remove(key, version: known.version) { removed += 1 }
+                if try removeValue(for: key, ifVersion: known.version) { removed += 1 }
             } catch { failure = error }
             return failure == nil
         }
@@ -54,29 +53,6 @@ extension Cache {
 
     /// Returns when all earlier writes are safe from a power failure, see `Store.sync()`.
     public func sync() throws(ShaleError) { try store.sync() }
-
-    // MARK: On a separate thread
-
-    /// See the other form.
-    public nonisolated(nonsending) func allKeys() async throws(ShaleError) -> [Key] {
-        try await blocking { cache throws(ShaleError) in try cache.allKeys() }
-    }
-
-    /// See the other form.
-    public nonisolated(nonsending) func count() async throws(ShaleError) -> Int { try await allKeys().count }
-
-    /// See the other form.
-    @discardableResult
-    public nonisolated(nonsending) func removeAll(
-        where shouldBeRemoved: @escaping @Sendable (Key, Value) throws -> Bool
-    ) async throws -> Int {
-        try await onThread { try $0.removeAll(where: shouldBeRemoved) }
-    }
-
-    /// See the other form.
-    public nonisolated(nonsending) func sync() async throws(ShaleError) {
-        try await blocking { cache throws(ShaleError) in try cache.sync() }
-    }
 
     /// Stops when the body returns false. (Distinct stored keys may decode to equal keys.)
     private func forEachFresh(_ body: (Key, Store.Entry, UnsafeRawBufferPointer) -> Bool) throws(ShaleError) {

@@ -28,8 +28,8 @@ public struct ShalePersistDriver: PersistDriver {
     }
 
     public func create(key: String, value: some Codable & Sendable, expires: Duration?) async throws {
-        let version = try store.set(
-            JSONEncoder().encode(value), for: prefix + key, maxAge: lifetime(expires), stale: .zero,
+        let version = try store.insert(
+            JSONEncoder().encode(value), for: prefix + key, maxAge: age(expires), staleFor: .zero,
             condition: .ifAbsent)
         if version == nil { throw PersistError.duplicate }
     }
@@ -38,14 +38,14 @@ public struct ShalePersistDriver: PersistDriver {
     public func set(key: String, value: some Codable & Sendable, expires: Duration?) async throws {
         let bytes = try JSONEncoder().encode(value), key = prefix + key
         if let expires {
-            try store.set(bytes, for: key, maxAge: lifetime(expires), stale: .zero)
+            try store.insert(bytes, for: key, maxAge: age(expires), staleFor: .zero)
             return
         }
         while true {
             let present = try store.entry(for: key)
             // Nil: another writer came in between.
-            if let version = try store.set(
-                bytes, for: key, maxAge: lifetime(until: present?.expiresAt), stale: .zero,
+            if let version = try store.insert(
+                bytes, for: key, maxAge: age(until: present?.expiresAt), staleFor: .zero,
                 condition: present.map { .ifVersion($0.version) } ?? .ifAbsent)
             {
                 try keep(present?.expiresAt, of: key, version)
@@ -65,7 +65,7 @@ public struct ShalePersistDriver: PersistDriver {
         return (object, entry.expiresAt.map { .milliseconds(max(0, $0 - store.now)) })
     }
 
-    public func remove(key: String) async throws { try store.remove(prefix + key) }
+    public func remove(key: String) async throws { try store.removeValue(for: prefix + key) }
 
     /// Makes stored values durable: they survive a power failure.
     public func shutdown() async throws { try store.sync() }
@@ -87,18 +87,17 @@ public struct ShalePersistDriver: PersistDriver {
             guard let expiresAt, let entry = try store.entry(for: key), entry.version == version,
                 entry.expiresAt != expiresAt
             else { return }
-            try store.touch(key, version: version, maxAge: lifetime(until: expiresAt))
+            try store.touch(key, ifVersion: version, maxAge: age(until: expiresAt))
         }
     }
 
-    private func lifetime(_ expires: Duration?) -> Store.Lifetime {
+    private func age(_ expires: Duration?) -> Age {
         guard let expires else { return .forever }
-        return expires > .zero ? .of(expires) : .zero
+        return expires > .zero ? Age(expires) : .zero
     }
 
-    private func lifetime(until expiresAt: Int64?) -> Store.Lifetime {
-        guard let expiresAt else { return .forever }
-        return expiresAt > store.now ? .of(.milliseconds(expiresAt - store.now)) : .zero
+    private func age(until expiresAt: Int64?) -> Age {
+        expiresAt.map(Age.until(millisecondsSince1970:)) ?? .forever
     }
 }
 #endif

@@ -70,7 +70,7 @@ let begin = ContinuousClock.now
         try await Task.sleep(for: chance.pause())
         switch Int.random(in: 0..<10, using: &chance) {
         case 0..<3: try cache.removeAll(tagged: "tag \(key)")
-        case 3..<6: try cache.remove("\(key)")
+        case 3..<6: try cache.removeValue(for: "\(key)")
         case 6..<9: try cache.insert("\(number)", for: "\(key)", maxAge: chance.age(), tags: ["tag \(key)"])
         default:
             shared.countClear(0)
@@ -90,7 +90,7 @@ let begin = ContinuousClock.now
         let pause = chance.pause(), age = chance.age()
         let options = LoadOptions(policies.randomElement(using: &chance)!)
         let least = shared.noted(key)
-        let found = try await cache.value(for: "\(key)", policy: options, maxAge: age, tags: ["tag \(key)"]) {
+        let found = try await cache.value(for: "\(key)", options: options, maxAge: age, tags: ["tag \(key)"]) {
             let number = shared.truth(key)
             try await Task.sleep(for: pause)
             return "\(number)"

@@ -509,8 +509,8 @@ struct BeagleCacheManagerTests {
     @Test("an entry of another writer is not a reference")
     func foreign() throws {
         let store = try Store(at: directory.url.path, options: .init(maxEntries: 150))
-        try store.set("value", for: "a")
-        try store.set("value", for: "b", meta: [0, 255])
+        try store.insert("value", for: "a")
+        try store.insert("value", for: "b", meta: [0, 255])
         let disk = try diskManager()
         #expect(disk.getReference(for: "a") == nil && disk.getReference(for: "b") == nil)
         disk.update(reference("a"))

@@ -111,7 +111,7 @@ struct BeagleViewClientTests {
         }
         #expect(failure.error is CancellationError)
         #expect(failure.request.url.absoluteString == "https://example.org/home")
-        #expect(try await client.cache.allKeys() == [])
+        #expect(try client.cache.allKeys() == [])
     }
 
     @Test("V2 A network client that responds twice, or not after a cancellation, does no harm")
@@ -313,7 +313,7 @@ struct BeagleViewClientTests {
             default: Issue.record(error)
             }
         }
-        #expect(try await client.cache.allKeys() == [])
+        #expect(try client.cache.allKeys() == [])
         #expect(try await client.fetch(url: url) == Screen(title: "well"))
     }
 

@@ -16,7 +16,9 @@ struct RxCacheActionsTests {
     }
 
     /// The result of actions on a stored list; checks that it is stored.
-    private func ids(_ list: [Int], _ actions: (Actions<Mock>) -> Actions<Mock>) async throws -> [Int] {
+    private func ids(_ list: [Int], _ actions: (ProviderCache.Actions<Mock>) -> ProviderCache.Actions<Mock>)
+        async throws -> [Int]
+    {
         let cache = try open(), provider = Provider()
         try await cache.put(list, provider)
         let result = try await actions(.with(provider, in: cache)).result().map(\.id)
@@ -28,7 +30,7 @@ struct RxCacheActionsTests {
     func lazy() async throws {
         let cache = try open(), provider = Provider(), seen = Mutex<[Int]>([])
         try await cache.put([1, 2], provider)
-        let actions = Actions<Mock>.with(provider, in: cache).addFirst(Mock(id: 0)).evict { mock in
+        let actions = ProviderCache.Actions<Mock>.with(provider, in: cache).addFirst(Mock(id: 0)).evict { mock in
             seen.withLock { $0.append(mock.id) }
             return mock.id == 2
         }
@@ -45,7 +47,8 @@ struct RxCacheActionsTests {
 
     @Test("R24 an action does not change the actions that it is called on")
     func values() async throws {
-        let cache = try open(), base = Actions<Mock>.with(Provider(), in: cache).evictAll().addLast(Mock(id: 1))
+        let cache = try open(),
+            base = ProviderCache.Actions<Mock>.with(Provider(), in: cache).evictAll().addLast(Mock(id: 1))
         let longer = base.addLast(Mock(id: 2))
         #expect(try await base.result().map(\.id) == [1])
         #expect(try await longer.result().map(\.id) == [1, 2])
@@ -130,13 +133,13 @@ struct RxCacheActionsTests {
     @Test("R28 update the first match, updateIterable all")
     func updating() async throws {
         let cache = try open(), provider = Provider()
-        func active(_ actions: (Actions<Mock>) -> Actions<Mock>) async throws -> [Bool] {
+        func active(_ actions: (ProviderCache.Actions<Mock>) -> ProviderCache.Actions<Mock>) async throws -> [Bool] {
             try await cache.put([1, 2, 3, 4], provider)
             let result = try await actions(.with(provider, in: cache)).result()
             #expect(result.map(\.id) == [1, 2, 3, 4])
             return result.map(\.active)
         }
-        let activate: Actions<Mock>.Replace = { Mock(id: $0.id, active: true) }
+        let activate: ProviderCache.Actions<Mock>.Replace = { Mock(id: $0.id, active: true) }
         #expect(try await active { $0.update({ $0.id > 1 }, replace: activate) } == [false, true, false, false])
         #expect(
             try await active { $0.update({ position, count, _ in position == count - 1 }, replace: activate) } == [
@@ -151,15 +154,17 @@ struct RxCacheActionsTests {
 
     @Test("R29 actions on a provider with no record start from an empty list; nothing traps")
     func empty() async throws {
-        let cache = try open(), all: Actions<Mock>.Func3 = { _, _, _ in true }
-        let actions = Actions<Mock>.with(Provider(), in: cache)
+        let cache = try open(), all: ProviderCache.Actions<Mock>.Func3 = { _, _, _ in true }
+        let actions = ProviderCache.Actions<Mock>.with(Provider(), in: cache)
             .evictFirst().evictLast().evictFirstN(2).evictLastN(2).evictFirst { _ in true }.evictLast { _ in true }
             .evict(all).evictIterable(all).evictAll().evictAllKeepingFirstN(1).evictAllKeepingLastN(1)
             .update(all) { $0 }.updateIterable(all) { $0 }
         #expect(try await actions.result() == [])
         #expect(await cache.ids(Provider()) == [])
         #expect(
-            try await Actions<Mock>.with(Provider("other"), in: cache).addLast(Mock(id: 1)).result() == [Mock(id: 1)])
+            try await ProviderCache.Actions<Mock>.with(Provider("other"), in: cache).addLast(Mock(id: 1)).result() == [
+                Mock(id: 1)
+            ])
     }
 
     @Test("R29 an expired record counts as none, unless expired data may be used", arguments: [false, true])
@@ -168,7 +173,7 @@ struct RxCacheActionsTests {
         try await cache.put([1], provider)
         clock.advance(10)
         #expect(
-            try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result().map(\.id)
+            try await ProviderCache.Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result().map(\.id)
                 == (useExpired ? [1, 2] : [2]))
         // The stored record is new.
         clock.advance(9)
@@ -190,9 +195,10 @@ struct RxCacheActionsTests {
                 var provider = siblings[place]
                 provider.evict = evict
                 #expect(
-                    try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 100)).result().map(\.id) == [
-                        place, 100,
-                    ])
+                    try await ProviderCache.Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 100)).result().map(
+                        \.id) == [
+                            place, 100,
+                        ])
                 for (id, provider) in siblings.enumerated() where id != place {
                     #expect(await cache.ids(provider) == [id])
                 }
@@ -206,7 +212,7 @@ struct RxCacheActionsTests {
         let pinned = Provider("getPinned", isExpirable: false), ordinary = Provider("getOrdinary")
         for provider in [pinned, ordinary] {
             try await cache.put([1], provider)
-            try await Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result()
+            try await ProviderCache.Actions<Mock>.with(provider, in: cache).addLast(Mock(id: 2)).result()
         }
         for i in 0..<200 {
             let text = RxCacheSupport.noise(20_000, seed: i)
@@ -220,7 +226,7 @@ struct RxCacheActionsTests {
     func single() async throws {
         let cache = try open(), loader: @Sendable () async throws -> Mock = { Mock(id: 1) }
         _ = try await cache.cache(loader, provider: Provider())
-        try await Actions<Mock>.with(Provider(), in: cache).update(
+        try await ProviderCache.Actions<Mock>.with(Provider(), in: cache).update(
             { _ in true }, replace: { Mock(id: $0.id, active: true) }
         ).result()
         #expect(try await cache.cache(loader, provider: Provider()) == Mock(id: 1, active: true))
@@ -240,7 +246,7 @@ struct RxCacheActionsTests {
         let cache = try open(), threads = Threads()
         try await withThrowingTaskGroup(of: Void.self) { group in
             for id in 0..<50 {
-                let actions = Actions<Mock>.with(Provider(), in: cache).add(
+                let actions = ProviderCache.Actions<Mock>.with(Provider(), in: cache).add(
                     { position, count in
                         // Time for another task between reading and saving.
                         if position == count { usleep(1000) }
@@ -258,7 +264,7 @@ struct RxCacheActionsTests {
         let cache = try open(), other = try open()
         try await cache.put([1], Provider())
         let calls = Mutex(0)
-        let result = try await Actions<Mock>.with(Provider(), in: cache).update(
+        let result = try await ProviderCache.Actions<Mock>.with(Provider(), in: cache).update(
             { _ in true },
             replace: { mock in
                 // Through another object, like another process.

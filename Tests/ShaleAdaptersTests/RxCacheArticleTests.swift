@@ -101,7 +101,7 @@ struct RxCacheArticleTests {
         let mock = Mock(id: 1), api = API()
         _ = try await providers.cache(api.getMocks, provider: CacheProviders.getMocks(evict: false))
 
-        try await Actions<Mock>.with(CacheProviders.getMocks(evict: false), in: providers)
+        try await ProviderCache.Actions<Mock>.with(CacheProviders.getMocks(evict: false), in: providers)
             .addFirst(mock)
             .evictLast { count in count > 300 }
             .evictIterable { position, count, mock in !mock.isActive }

@@ -104,8 +104,10 @@ extension ProviderCache {
 
     /// Stores a record, replacing an existing one.
     func put(_ ids: [Int], _ provider: Support.Provider) async throws {
-        try await Actions<Support.Mock>.with(provider, in: self).evictAll().addAllLast(ids.map { Support.Mock(id: $0) })
-            .result()
+        try await ProviderCache.Actions<Support.Mock>.with(provider, in: self).evictAll().addAllLast(
+            ids.map { Support.Mock(id: $0) }
+        )
+        .result()
     }
 
     /// The identifiers in a record; nil if there is none that may be served.

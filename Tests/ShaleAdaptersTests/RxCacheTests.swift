@@ -77,7 +77,7 @@ struct RxCacheTests {
     func sources() async throws {
         let origin = Origin([1, 2])
         var cache = try open()
-        func source() async throws -> Source {
+        func source() async throws -> Reply<[Mock]>.Source {
             let reply = try await cache.cacheWithReply(origin.mocks, provider: Provider(seconds: 60))
             #expect(reply.cacheables.map(\.id) == [1, 2])
             return reply.source
@@ -91,7 +91,8 @@ struct RxCacheTests {
         cache = try open(memoryEntries: 0)
         #expect(try await source() == .persistence)
         #expect(try await source() == .persistence)
-        #expect([Source.memory, .persistence, .cloud].map(\.rawValue) == ["Memory", "Persistence", "Cloud"])
+        #expect(
+            [Reply<[Mock]>.Source.memory, .persistence, .cloud].map(\.rawValue) == ["Memory", "Persistence", "Cloud"])
     }
 
     @Test("R3 a record's key is provider, dynamic key, group")
@@ -255,7 +256,7 @@ struct RxCacheTests {
 
         cache = try open(useExpired: true)
         let origin = Origin(nil)
-        for source in [Source.persistence, .memory] {
+        for source in [Reply<[Mock]>.Source.persistence, .memory] {
             #expect(
                 try await cache.cacheWithReply(origin.mocks, provider: evicting)
                     == Reply(source: source, cacheables: [Mock(id: 1)]))
@@ -525,7 +526,7 @@ struct RxCacheTests {
         }
         #expect(try recordsOnDisk() < 26)
         await #expect(throws: ShaleError.self) {
-            try await Actions<String>.with(Provider("another", isExpirable: false), in: cache).addFirst(
+            try await ProviderCache.Actions<String>.with(Provider("another", isExpirable: false), in: cache).addFirst(
                 RxCacheSupport.noise(200_000, seed: 0)
             ).result()
         }
@@ -579,8 +580,10 @@ struct RxCacheTests {
             box.text = "changed"
         }
         for _ in 0..<2 {
-            let list = try await Actions<Box>.with(Provider("list"), in: cache).evictAll().addFirst(Box("stored"))
-                .result()
+            let list = try await ProviderCache.Actions<Box>.with(Provider("list"), in: cache).evictAll().addFirst(
+                Box("stored")
+            )
+            .result()
             list[0].text = "changed"
             #expect(try await cache.cache({ [Box]() }, provider: Provider("list")).map(\.text) == ["stored"])
         }
@@ -705,7 +708,8 @@ struct RxCacheTests {
             }
         }
         await #expect(throws: ProviderCacheError.self) {
-            try await Actions<Unencodable>.with(Provider(key: "2"), in: cache).addFirst(Unencodable()).result()
+            try await ProviderCache.Actions<Unencodable>.with(Provider(key: "2"), in: cache).addFirst(Unencodable())
+                .result()
         }
         #expect(await cache.ids(Provider(key: "1")) == [1])
         #expect(try recordsOnDisk() == 1)

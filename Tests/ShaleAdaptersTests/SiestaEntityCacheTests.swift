@@ -20,7 +20,7 @@ struct SiestaEntityCacheTests {
         let cache = try stories(directory.open())
         cache.updateEntityTimestamp(2000, forKey: url)
         #expect(cache.readEntity(forKey: url) == nil)
-        cache.writeEntity(Entity<Story>.story("stored"), forKey: url)
+        cache.writeEntity(Resource.Entity<Story>.story("stored"), forKey: url)
         cache.removeEntity(forKey: url)
         cache.updateEntityTimestamp(2000, forKey: url)
         #expect(cache.readEntity(forKey: url) == nil)
@@ -41,7 +41,7 @@ struct SiestaEntityCacheTests {
         defer { updating.cancel() }
         for await _ in begun { break }
         for i in 0..<2000 {
-            mine.writeEntity(Entity<Story>.story("\(i)"), forKey: url)
+            mine.writeEntity(Resource.Entity<Story>.story("\(i)"), forKey: url)
             try #require(mine.readEntity(forKey: url)?.content.title == "\(i)")
             if i % 3 == 0 {
                 mine.removeEntity(forKey: url)
@@ -54,7 +54,7 @@ struct SiestaEntityCacheTests {
     func removal() throws {
         do {
             let cache = try stories(directory.open()), other = try stories(directory.open())
-            cache.writeEntity(Entity<Story>.story("first"), forKey: url)
+            cache.writeEntity(Resource.Entity<Story>.story("first"), forKey: url)
             #expect(other.readEntity(forKey: url)?.content.title == "first")
             cache.removeEntity(forKey: url)
             #expect(cache.readEntity(forKey: url) == nil)
@@ -62,7 +62,7 @@ struct SiestaEntityCacheTests {
         }
         let cache = try stories(directory.open())
         #expect(cache.readEntity(forKey: url) == nil)
-        cache.writeEntity(Entity<Story>.story("second"), forKey: url)
+        cache.writeEntity(Resource.Entity<Story>.story("second"), forKey: url)
         #expect(cache.readEntity(forKey: url)?.content.title == "second")
     }
 
@@ -70,7 +70,7 @@ struct SiestaEntityCacheTests {
     func removalElsewhere() async throws {
         let path = directory.url.path
         let cache = try stories(directory.open())
-        cache.writeEntity(Entity<Story>.story("mine"), forKey: url)
+        cache.writeEntity(Resource.Entity<Story>.story("mine"), forKey: url)
         await #expect(processExitsWith: .success) { [path = path as String] in
             let url = URL(filePath: "/news")
             let there = try ShaleEntityCache<URL, SiestaSupport.Story>(in: Store(at: path), named: "stories")
@@ -82,7 +82,7 @@ struct SiestaEntityCacheTests {
             let url = URL(filePath: "/news")
             let there = try ShaleEntityCache<URL, SiestaSupport.Story>(in: Store(at: path), named: "stories")
             #expect(there.readEntity(forKey: url) == nil)
-            there.writeEntity(Entity<SiestaSupport.Story>.story("theirs"), forKey: url)
+            there.writeEntity(Resource.Entity<SiestaSupport.Story>.story("theirs"), forKey: url)
         }
         #expect(cache.readEntity(forKey: url)?.content.title == "theirs")
     }
@@ -99,7 +99,8 @@ struct SiestaEntityCacheTests {
                 switch (i + thread) % 5 {
                 case 0:
                     cache.writeEntity(
-                        Entity(content: "\(i)", headers: ["number": "\(i)"], timestamp: TimeInterval(i)), forKey: key)
+                        Resource.Entity(content: "\(i)", headers: ["number": "\(i)"], timestamp: TimeInterval(i)),
+                        forKey: key)
                 case 1: cache.updateEntityTimestamp(TimeInterval(thread), forKey: key)
                 case 2 where i % 50 == 0: cache.removeEntity(forKey: key)
                 default:
@@ -139,7 +140,7 @@ struct SiestaEntityCacheTests {
         let pages = try ShaleEntityCache<UserPage, Story>(in: store, named: "pages") { UserPage(user: 1, url: $0.url) }
         let resource = Resource(url: url) { _ in .notModified }
         let mine = try #require(pages.key(for: resource))
-        pages.writeEntity(Entity<Story>.story("mine"), forKey: mine)
+        pages.writeEntity(Resource.Entity<Story>.story("mine"), forKey: mine)
         #expect(pages.readEntity(forKey: UserPage(user: 1, url: url))?.content.title == "mine")
         #expect(pages.readEntity(forKey: UserPage(user: 2, url: url)) == nil)
 
@@ -147,8 +148,8 @@ struct SiestaEntityCacheTests {
             $0.url.path == "/" ? .home : .page($0.url.path)
         }
         #expect(places.key(for: resource) == .page("/news"))
-        places.writeEntity(Entity<Story>.story("page"), forKey: .page("/news"))
-        places.writeEntity(Entity<Story>.story("home"), forKey: .home)
+        places.writeEntity(Resource.Entity<Story>.story("page"), forKey: .page("/news"))
+        places.writeEntity(Resource.Entity<Story>.story("home"), forKey: .home)
         #expect(places.readEntity(forKey: .page("/news"))?.content.title == "page")
         #expect(places.readEntity(forKey: .home)?.content.title == "home")
     }
@@ -165,10 +166,10 @@ struct SiestaEntityCacheTests {
         let cache = try ShaleEntityCache<URL, Double>(
             in: directory.open(), named: "numbers", coder: finite,
             onFailure: { failure in failures.withLock { $0.append(failure) } })
-        cache.writeEntity(Entity(content: 1.5, headers: [:]), forKey: url)
-        cache.writeEntity(Entity(content: "text", headers: [:]), forKey: url)
+        cache.writeEntity(Resource.Entity(content: 1.5, headers: [:]), forKey: url)
+        cache.writeEntity(Resource.Entity(content: "text", headers: [:]), forKey: url)
         #expect(failures.withLock { $0.isEmpty })
-        cache.writeEntity(Entity(content: Double.infinity, headers: [:]), forKey: url)
+        cache.writeEntity(Resource.Entity(content: Double.infinity, headers: [:]), forKey: url)
         #expect(cache.readEntity(forKey: url)?.content == 1.5)
         let reported = failures.withLock { $0 }
         #expect(reported.count == 1)
@@ -177,7 +178,7 @@ struct SiestaEntityCacheTests {
 
     @Test("E12 Headers, charset, etag and timestamp survive with the content", arguments: [0, 256])
     func survival(memoryEntries: Int) throws {
-        let written = Entity(
+        let written = Resource.Entity(
             content: Data([0, 255, 10]), charset: "utf-8",
             headers: ["ETag": "\"v1\"", "Content-Type": "image/png", "X-Ünïcode": "ß"],
             timestamp: 795_123_456.789_012_3)
@@ -197,7 +198,7 @@ struct SiestaEntityCacheTests {
     func undecodable() throws {
         let store = try directory.open()
         try ShaleEntityCache<URL, String>(in: store, named: "changed").writeEntity(
-            Entity(content: "text", headers: [:]), forKey: url)
+            Resource.Entity(content: "text", headers: [:]), forKey: url)
         let changed = try ShaleEntityCache<URL, Story>(in: store, named: "changed")
         #expect(changed.readEntity(forKey: url) == nil)
         let short = try Cache<URL, Data>(in: store, named: "changed")
@@ -209,7 +210,7 @@ struct SiestaEntityCacheTests {
 
     @Test("a store that cannot be written to reports why")
     func readOnly() throws {
-        try stories(directory.open()).writeEntity(Entity<Story>.story("stored"), forKey: url)
+        try stories(directory.open()).writeEntity(Resource.Entity<Story>.story("stored"), forKey: url)
         var options = Store.Options()
         options.isReadOnly = true
         let failures = Mutex<[ShaleError.Code]>([])
@@ -217,7 +218,7 @@ struct SiestaEntityCacheTests {
             in: Store(at: directory.url.path, options: options), named: "stories",
             onFailure: { failure in failures.withLock { $0.append(failure.code) } })
         #expect(cache.readEntity(forKey: url)?.content.title == "stored")
-        cache.writeEntity(Entity<Story>.story("other"), forKey: url)
+        cache.writeEntity(Resource.Entity<Story>.story("other"), forKey: url)
         cache.updateEntityTimestamp(2000, forKey: url)
         cache.removeEntity(forKey: url)
         #expect(failures.withLock { $0 } == [.permission, .permission, .permission])

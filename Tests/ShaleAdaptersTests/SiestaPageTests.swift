@@ -51,7 +51,7 @@ struct SiestaPageTests {
 
             let front = Resource(url: url, cache: cache) { stored in
                 guard let answer = try await download(url, unless: stored?.etag) else { return .notModified }
-                return .newData(Entity(content: answer.story, headers: answer.headers))
+                return .newData(Resource.Entity(content: answer.story, headers: answer.headers))
             }
             let following = Task { await screen.follow(front) }
             try await front.loadIfNeeded()

@@ -11,8 +11,8 @@ enum SiestaSources {
     protocol EntityCache {
         associatedtype Key
         func key(for resource: Resource) -> Key?
-        func readEntity(forKey key: Key) -> Entity<Any>?
-        func writeEntity(_ entity: Entity<Any>, forKey key: Key)
+        func readEntity(forKey key: Key) -> Resource.Entity<Any>?
+        func writeEntity(_ entity: Resource.Entity<Any>, forKey key: Key)
         func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key)
         func removeEntity(forKey key: Key)
         var workQueue: DispatchQueue { get }
@@ -23,8 +23,8 @@ enum SiestaSources {
         associatedtype Key
         associatedtype ContentType
         func key(for resource: Resource) -> Key?
-        func readEntity(forKey key: Key) throws -> Entity<ContentType>?
-        func writeEntity(_ entity: Entity<ContentType>, forKey key: Key) throws
+        func readEntity(forKey key: Key) throws -> Resource.Entity<ContentType>?
+        func writeEntity(_ entity: Resource.Entity<ContentType>, forKey key: Key) throws
         func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key) throws
         func removeEntity(forKey key: Key) throws
         var workQueue: DispatchQueue { get }
@@ -49,12 +49,13 @@ struct SiestaProtocolTests {
             let key = try #require(cache.key(for: resource))
             #expect(cache.readEntity(forKey: key) == nil)
             cache.writeEntity(
-                Entity<Any>(content: Story(title: "stored"), headers: ["ETag": "v1"], timestamp: 1000), forKey: key)
+                Resource.Entity<Any>(content: Story(title: "stored"), headers: ["ETag": "v1"], timestamp: 1000),
+                forKey: key)
             cache.updateEntityTimestamp(2000, forKey: key)
             let entity = try #require(cache.workQueue.sync { cache.readEntity(forKey: key) })
             #expect(entity.content as? Story == Story(title: "stored"))
             #expect(entity.etag == "v1" && entity.timestamp == 2000)
-            cache.writeEntity(Entity<Any>(content: { 1 }, headers: [:]), forKey: key)
+            cache.writeEntity(Resource.Entity<Any>(content: { 1 }, headers: [:]), forKey: key)
             #expect(cache.readEntity(forKey: key)?.etag == "v1", "a function cannot be encoded")
             cache.removeEntity(forKey: key)
             #expect(cache.readEntity(forKey: key) == nil)
@@ -68,7 +69,7 @@ struct SiestaProtocolTests {
             let key = try #require(cache.key(for: resource))
             try cache.writeEntity(.story("stored"), forKey: key)
             try cache.updateEntityTimestamp(2000, forKey: key)
-            #expect(try cache.readEntity(forKey: key) == Entity<Story>.story("stored", timestamp: 2000))
+            #expect(try cache.readEntity(forKey: key) == Resource.Entity<Story>.story("stored", timestamp: 2000))
             try cache.removeEntity(forKey: key)
             #expect(try cache.readEntity(forKey: key) == nil)
         }
@@ -78,10 +79,12 @@ struct SiestaProtocolTests {
     @Test("E7 A custom cache has a default work queue and default timestamps")
     func defaults() async throws {
         final class Dictionary: ShaleAdapters.EntityCache {
-            private let entities = Mutex<[String: Entity<Story>]>([:])
+            private let entities = Mutex<[String: Resource.Entity<Story>]>([:])
             func key(for resource: Resource) -> String? { resource.url.path }
-            func readEntity(forKey key: String) -> Entity<Story>? { entities.withLock { $0[key] } }
-            func writeEntity(_ entity: Entity<Story>, forKey key: String) { entities.withLock { $0[key] = entity } }
+            func readEntity(forKey key: String) -> Resource.Entity<Story>? { entities.withLock { $0[key] } }
+            func writeEntity(_ entity: Resource.Entity<Story>, forKey key: String) {
+                entities.withLock { $0[key] = entity }
+            }
             func removeEntity(forKey key: String) { entities.withLock { $0[key] = nil } }
         }
         let cache = Dictionary()

@@ -191,7 +191,7 @@ struct SiestaResourceTests {
         await #expect(throws: SiestaSupport.Offline()) { try await resource.load() }
         #expect(await resource.latestData?.title == "stored")
         #expect(await !resource.isUpToDate)
-        #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored"))
+        #expect(stories.readEntity(forKey: url) == Resource.Entity<Story>.story("stored"))
     }
 
     @Test(
@@ -209,7 +209,7 @@ struct SiestaResourceTests {
             return .newData(.story("old"))
         }
         #expect(try await resource.loadIfNeeded().title == "old")
-        #expect(stories.readEntity(forKey: url) == (isReplaced ? Entity<Story>.story("new") : nil))
+        #expect(stories.readEntity(forKey: url) == (isReplaced ? Resource.Entity<Story>.story("new") : nil))
     }
 
     @Test("E7 \"Not modified\" updates the stored timestamp only")
@@ -226,7 +226,7 @@ struct SiestaResourceTests {
         #expect(
             recorder.events == ["observerAdded -", "newData(cache) stored", "requested stored", "notModified stored"])
         #expect(cache.called == ["readEntity", "updateEntityTimestamp"])
-        #expect(stories.readEntity(forKey: url) == Entity<Story>.story("stored", etag: "v1", timestamp: 2000))
+        #expect(stories.readEntity(forKey: url) == Resource.Entity<Story>.story("stored", etag: "v1", timestamp: 2000))
     }
 
     @Test("E7 \"Not modified\" does not update an entity that arrived during the load")
@@ -239,7 +239,7 @@ struct SiestaResourceTests {
             return .notModified
         }
         #expect(try await overriding.load().title == "stored")
-        #expect(stories.readEntity(forKey: url) == Entity<Story>.story("theirs", etag: "v2", timestamp: 950))
+        #expect(stories.readEntity(forKey: url) == Resource.Entity<Story>.story("theirs", etag: "v2", timestamp: 950))
 
         let gate = AsyncStream.makeStream(of: Void.self), begun = AsyncStream.makeStream(of: Void.self)
         let overridden = resource(stories) { _ in
@@ -298,7 +298,7 @@ struct SiestaResourceTests {
     @Test("content of another type than the cache's bypasses it")
     func otherContent() async throws {
         let cache = Watched(stories)
-        let resource = resource(cache) { _ in .newData(Entity(content: "text", contentType: "text/plain")) }
+        let resource = resource(cache) { _ in .newData(Resource.Entity(content: "text", contentType: "text/plain")) }
         #expect(try await resource.loadIfNeeded().typedContent() == "text")
         #expect(cache.called == ["readEntity"])
     }

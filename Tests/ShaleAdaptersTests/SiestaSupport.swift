@@ -63,12 +63,12 @@ enum SiestaSupport {
 
         func key(for resource: Resource) -> Key? { cache.key(for: resource) }
         var workQueue: DispatchQueue { cache.workQueue }
-        func readEntity(forKey key: Key) -> Entity<Story>? {
+        func readEntity(forKey key: Key) -> Resource.Entity<Story>? {
             let entity = cache.readEntity(forKey: key)
             note()
             return entity
         }
-        func writeEntity(_ entity: Entity<Story>, forKey key: Key) {
+        func writeEntity(_ entity: Resource.Entity<Story>, forKey key: Key) {
             note()
             cache.writeEntity(entity, forKey: key)
         }
@@ -96,17 +96,17 @@ enum SiestaSupport {
     }
 }
 
-extension Entity where ContentType == any Sendable {
-    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
-        Entity(
+extension Resource.Entity where ContentType == any Sendable {
+    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Self {
+        Self(
             content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
     }
     var title: String? { (content as? SiestaSupport.Story)?.title }
 }
 
-extension Entity where ContentType == SiestaSupport.Story {
-    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Entity {
-        Entity(
+extension Resource.Entity where ContentType == SiestaSupport.Story {
+    static func story(_ title: String, etag: String? = nil, timestamp: TimeInterval = 1000) -> Self {
+        Self(
             content: SiestaSupport.Story(title: title), headers: etag.map { ["ETag": $0] } ?? [:], timestamp: timestamp)
     }
 }

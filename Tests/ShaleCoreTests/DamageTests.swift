@@ -26,7 +26,7 @@ extension CoreTests {
             for round in 0..<2 {
                 let store = try open()
                 if round == 0 {
-                    for i in 0..<20 { try store.set("new \(i)", for: "new \(i)") }
+                    for i in 0..<20 { try store.insert("new \(i)", for: "new \(i)") }
                 } else {
                     for i in 0..<20 {
                         #expect(try store.value(for: "new \(i)") == Array("new \(i)".utf8), "round \(round)")
@@ -46,15 +46,15 @@ extension CoreTests {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let store = try open()
             let shard = Shard(store.engine.ref, 0)
-            try store.set("old", for: "key")
+            try store.insert("old", for: "key")
             let first = shard.log.headFrame
             var i = 0
             while shard.log.headFrame == first {
-                try store.set(
+                try store.insert(
                     [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                 i += 1
             }
-            try store.remove("key")
+            try store.removeValue(for: "key")
             try store.sync()
             let lost = shard.log.offset(ofFrame: shard.log.headFrame)
             try store.close()
@@ -78,17 +78,17 @@ extension CoreTests {
                 let place = shard.log.headFrame
                 var i = 0
                 while shard.log.headFrame == place {
-                    try store.set(
+                    try store.insert(
                         [UInt8](repeating: UInt8(i & 255), count: 1000), for: "filler \(i % 20)", uncompressed: true)
                     i += 1
                 }
             }
-            try store.set("old", for: "key")
+            try store.insert("old", for: "key")
             try fillSegment()
             let lost = shard.log.offset(ofFrame: shard.log.headFrame)
-            try store.remove("key")
+            try store.removeValue(for: "key")
             try fillSegment()
-            try store.set("young", for: "other key")
+            try store.insert("young", for: "other key")
             try store.close()
             try zero(lost, SegmentHeader.size)
             try removeIndex()
@@ -105,9 +105,9 @@ extension CoreTests {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let store = try open()
             let shard = Shard(store.engine.ref, 0)
-            try store.set("old", for: "key")
+            try store.insert("old", for: "key")
             let before = shard.log.headOffset
-            try store.remove("key")
+            try store.removeValue(for: "key")
             try store.sync()
             let lost = shard.log.offset(ofFrame: shard.log.headFrame) + before
             try store.close()
@@ -124,7 +124,7 @@ extension CoreTests {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             func fill(_ store: Store, _ kind: String) throws {
                 for i in 0..<3000 {
-                    try store.set(
+                    try store.insert(
                         "{\"kind\":\"\(kind)\",\"number\":\(i),\"text\":\"the \(kind) of number \(i) is \(i * 7)\"}",
                         for: "\(kind) \(i)")
                 }

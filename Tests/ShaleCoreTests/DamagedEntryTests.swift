@@ -17,7 +17,9 @@ extension CoreTests {
             shard = Shard(store.engine.ref, 0)
         }
 
-        private func set(_ key: String, _ value: [UInt8]) throws { try store.set(value, for: key, uncompressed: true) }
+        private func set(_ key: String, _ value: [UInt8]) throws {
+            try store.insert(value, for: key, uncompressed: true)
+        }
         private func set(_ key: String, _ value: String) throws { try set(key, Array(value.utf8)) }
         private func text(_ key: String) throws -> String? {
             try store.value(for: key).map { String(decoding: $0, as: UTF8.self) }
@@ -93,7 +95,7 @@ extension CoreTests {
 
         @Test("of a touch record: the age that the value had before does not come back", arguments: [Part.head, .body])
         func touched(part: Part) throws {
-            try store.set("value", for: "key", maxAge: .seconds(3600))
+            try store.insert("value", for: "key", maxAge: .seconds(3600))
             #expect(try store.touch("key", maxAge: .seconds(1)))
             damage(try location("key"), part)
             #expect(try store.verify().corruptRecords == 1)
@@ -119,7 +121,7 @@ extension CoreTests {
 
         @Test("by the cleaner, in a touch record whose value it merges", arguments: [Part.head, .body])
         func cleanerTouched(part: Part) throws {
-            try store.set("value", for: "key", maxAge: .seconds(3600))
+            try store.insert("value", for: "key", maxAge: .seconds(3600))
             let value = try location("key")
             try fillSegment()
             #expect(try store.touch("key", maxAge: .seconds(1)))
@@ -153,7 +155,7 @@ extension CoreTests {
         @Test("a damaged age ends nothing without a trace")
         func damagedAge() throws {
             try set("key", "old")
-            try store.set("new", for: "key", maxAge: .seconds(3600))
+            try store.insert("new", for: "key", maxAge: .seconds(3600))
             // It seems to have expired long ago, and the slot's expiry sends every caller to the record.
             let entry = try #require(self.slot("key"))
             shard.log.address(entry.entry.location).set(40, 0)

@@ -22,7 +22,7 @@ extension CoreTests {
             for chosen in [policy, nil, policy] {
                 let store = try open(chosen)
                 #expect(try store.statistics().eviction == policy)
-                try store.set("value", for: "key")
+                try store.insert("value", for: "key")
                 try store.close()
             }
             let error = #expect(throws: ShaleError.self) { try self.open(policy == .lru ? .clock : .lru) }
@@ -44,12 +44,12 @@ extension CoreTests {
                 options.compression = .none
                 let store = try Store(at: nil, options: options)
                 let value = [UInt8](repeating: 7, count: 1000), used = (0..<100).map { "used \($0)" }
-                for i in 0..<8000 { try store.set(value, for: "before \(i)") }
-                for key in used { try store.set(value, for: key) }
+                for i in 0..<8000 { try store.insert(value, for: "before \(i)") }
+                for key in used { try store.insert(value, for: key) }
                 for _ in 0..<3 { for key in used { #expect(try store.value(for: key) == value) } }
                 for round in 0..<5 {
                     // More than the store can hold, with keys that are never read again.
-                    for i in 0..<8000 { try store.set(value, for: "\(round) \(i)") }
+                    for i in 0..<8000 { try store.insert(value, for: "\(round) \(i)") }
                     #expect(try store.statistics().entries < 8000)
                     let found = try used.count { try store.value(for: $0) == value }
                     #expect(found == (policy == .clock ? used.count : 0))

@@ -21,16 +21,16 @@ extension CoreTests {
                 case 0..<10:
                     let size = random.next() % 7 == 0 ? Int(random.next() % 60_000) : Int(random.next() % 600)
                     let value = (0..<size).map { _ in UInt8(truncatingIfNeeded: random.next()) }
-                    _ = try store.set(
+                    _ = try store.insert(
                         value, for: key,
                         maxAge: random.next() % 3 == 0 ? .milliseconds(Int(random.next() % 5000)) : nil,
-                        stale: random.next() % 4 == 0 ? .milliseconds(2000) : nil,
+                        staleFor: random.next() % 4 == 0 ? .milliseconds(2000) : nil,
                         tags: random.next() % 3 == 0 ? ["t\(random.next() % 5)"] : [],
                         pinned: random.next() % 30 == 0)
                 case 10..<13: _ = try store.value(for: key)
-                case 13: _ = try store.remove(key)
+                case 13: _ = try store.removeValue(for: key)
                 case 14, 15: _ = try store.touch(key, maxAge: .milliseconds(Int(random.next() % 9000)))
-                case 16: try store.invalidate(tag: "t\(random.next() % 5)")
+                case 16: try store.removeAll(tagged: "t\(random.next() % 5)")
                 case 17: _ = try store.evict(Int(random.next() % 3))
                 case 18: _ = try store.increment("n \(random.next() % 4)")
                 default:
@@ -47,14 +47,14 @@ extension CoreTests {
         func rebase() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
             let shard = Shard(store.engine.ref, 0)
-            for i in 0..<100 { try store.set("v", for: "key \(i)") }
+            for i in 0..<100 { try store.insert("v", for: "key \(i)") }
             for round in 0..<5 {
                 // Use all in another order, let the stamps run out, and change something.
                 let order = (0..<100).map { ($0 * 37 + round * 11) % 100 }
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
                 shard.header[ShardHeader.Field.stamp] = Sizes.renumberStampsAt + UInt64(round)
                 for i in order { #expect(try store.value(for: "key \(i)") != nil) }
-                try store.set("w", for: "newest")
+                try store.insert("w", for: "newest")
                 #expect(shard.header[ShardHeader.Field.stamp] < 1 << 35)
                 #expect(store.brokenInvariants() == [])
                 // The ten that were used first are evicted first; then they are set again for the next round.
@@ -62,7 +62,7 @@ extension CoreTests {
                 for (place, i) in order.enumerated() {
                     #expect((try store.entry(for: "key \(i)") == nil) == (place < 10), "round \(round), place \(place)")
                 }
-                for i in order.prefix(10) { try store.set("v", for: "key \(i)") }
+                for i in order.prefix(10) { try store.insert("v", for: "key \(i)") }
             }
         }
 
@@ -74,12 +74,12 @@ extension CoreTests {
                 shard.header[ShardHeader.Field.state] = ShardHeader.State.writing
                 try shard.settle()
             }
-            try store.set("before", for: "key")
+            try store.insert("before", for: "key")
             shard.header.pend(ShardHeader.Pending.clearInPlace | ShardHeader.Pending.clear)
             try recover()
             #expect(try store.value(for: "key") == nil)
             #expect(store.brokenInvariants() == [])
-            try store.set("after", for: "key")
+            try store.insert("after", for: "key")
             try recover()
             #expect(try store.value(for: "key") != nil)
         }
@@ -89,8 +89,8 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let shard = Shard(store.engine.ref, 0)
             let count = 1500 + run * 20
-            for i in 0..<(2 * count) { try store.set("v", for: "\(run) \(i)") }
-            for i in count..<(2 * count) { try store.remove("\(run) \(i)") }
+            for i in 0..<(2 * count) { try store.insert("v", for: "\(run) \(i)") }
+            for i in count..<(2 * count) { try store.removeValue(for: "\(run) \(i)") }
             shard.table.advance(Int.max) { _ in Issue.record("an entry found no place") }
             // Fuller than a shrinking table ever is, so that entries are displaced everywhere.
             while TableShape.shrunk(shard.table.shape.buckets) * 4 * 93 / 100 > count {
@@ -111,16 +111,16 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             for round in 0..<2 {
                 for i in 0..<9000 {
-                    try store.set("v", for: "\(round) \(i)")
+                    try store.insert("v", for: "\(round) \(i)")
                     if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "growing, \(i)") }
                 }
                 for i in 0..<9000 {
                     #expect(try store.value(for: "\(round) \(i)") != nil)
-                    try store.remove("\(round) \(i)")
+                    try store.removeValue(for: "\(round) \(i)")
                     if i % 300 == 0 { try #require(store.brokenInvariants().isEmpty, "removing, \(i)") }
                 }
                 // Insertions shrink the table again.
-                for i in 0..<4000 { try store.set("w", for: "few \(i % 40)") }
+                for i in 0..<4000 { try store.insert("w", for: "few \(i % 40)") }
                 #expect(store.brokenInvariants() == [])
             }
             #expect(try store.statistics().evictions == 0)

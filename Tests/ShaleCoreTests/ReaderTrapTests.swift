@@ -12,11 +12,11 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
             // Equal sizes, so that each lap's records land where those of the last one were.
             let size = 1000
-            try store.set([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
+            try store.insert([UInt8](repeating: 1, count: size), for: "key", uncompressed: true)
             let before = Shard(store.engine.ref, 0).log.headNumber
             ReadHook.beforeValidation {
                 for i in 0..<2400 {
-                    _ = try? store.set(
+                    _ = try? store.insert(
                         [UInt8](repeating: 2, count: size), for: i % 3 == 0 ? "key" : "other \(i % 7)",
                         uncompressed: true)
                 }
@@ -32,11 +32,11 @@ extension CoreTests {
         @Test("the key is removed and its place recycled under the reader")
         func removed() throws {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-            try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
+            try store.insert([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
             ReadHook.beforeValidation {
-                _ = try? store.remove("key")
+                _ = try? store.removeValue(for: "key")
                 for i in 0..<2400 {
-                    _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
+                    _ = try? store.insert([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
                 }
             }
             #expect(try store.value(for: "key") == nil)
@@ -50,7 +50,7 @@ extension CoreTests {
             while shard.table.shape.mode != TableShape.Mode.growing
                 || shard.table.shape.frontier > shard.table.shape.buckets * (run + 1) / 41
             {
-                try store.set("v", for: "key \(i)")
+                try store.insert("v", for: "key \(i)")
                 i += 1
             }
             // Each key is looked up while the pass advances by a few buckets, or to its end.
@@ -68,7 +68,7 @@ extension CoreTests {
         func walkOfGrowth() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let table = Shard(store.engine.ref, 0).table
-            for i in 0..<840 { try store.set("v", for: "key \(i)") }
+            for i in 0..<840 { try store.insert("v", for: "key \(i)") }
             let order = try keys(of: store)
             try #require(order.count == 840 && table.shape.buckets == Table.leastBuckets)
             // Close to the end, a step no longer finds its key and walks on. The entries ahead of it have just moved
@@ -77,13 +77,13 @@ extension CoreTests {
             func wait(_ gets: Int) {
                 ReadHook.beforeProbe {
                     if gets > 0 { return wait(gets - 1) }
-                    _ = try? store.remove(order[dead])
+                    _ = try? store.removeValue(for: order[dead])
                     var guests = 0
                     while table.shape.frontier == 0 || table.shape.frontier == Table.leastBuckets {
-                        _ = try? store.set("v", for: "guest \(guests)")
+                        _ = try? store.insert("v", for: "guest \(guests)")
                         guests += 1
                     }
-                    for i in 0..<guests { _ = try? store.remove("guest \(i)") }
+                    for i in 0..<guests { _ = try? store.removeValue(for: "guest \(i)") }
                 }
             }
             wait(dead)
@@ -102,7 +102,7 @@ extension CoreTests {
                 let number = log.headNumber
                 var i = 0
                 while i < 8 || log.headNumber < number + 2 * UInt64(log.usableFrames) {
-                    _ = try? store.set(
+                    _ = try? store.insert(
                         [UInt8](repeating: 1, count: 1000), for: names[(i + i / 8 * 3) % 8], uncompressed: true)
                     i += 1
                 }
@@ -125,7 +125,7 @@ extension CoreTests {
         @Test("a damaged slot that leads to another entry's key shows that key once")
         func walkOfDamagedSlot() throws {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-            for i in 0..<8 { try store.set("v", for: "key \(i)") }
+            for i in 0..<8 { try store.insert("v", for: "key \(i)") }
             var slots: [Slot] = []
             Shard(store.engine.ref, 0).table.forEachSlot { slot, _, _ in slots.append(slot) }
             slots[0].release(slots[0].entry.with(location: slots[7].entry.location))
@@ -149,12 +149,12 @@ extension CoreTests {
         @Test("entries that are moved to make room are found while they move")
         func displaced() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-            for i in 0..<3000 { try store.set("v", for: "key \(i)") }
+            for i in 0..<3000 { try store.insert("v", for: "key \(i)") }
             var next = 3000
             for j in 0..<3000 {
                 ReadHook.beforeProbe {
                     for _ in 0..<8 {
-                        _ = try? store.set("v", for: "key \(next)")
+                        _ = try? store.insert("v", for: "key \(next)")
                         next += 1
                     }
                 }
@@ -166,11 +166,11 @@ extension CoreTests {
         @Test("the value of a touch record is recycled under the reader")
         func touched() throws {
             let store = try Store(at: nil, options: .init(capacity: 1 << 20))
-            try store.set([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
+            try store.insert([UInt8](repeating: 1, count: 1000), for: "key", uncompressed: true)
             try store.touch("key", maxAge: .seconds(100))
             ReadHook.beforeValidation {
                 for i in 0..<3000 {
-                    _ = try? store.set([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
+                    _ = try? store.insert([UInt8](repeating: 2, count: 1000), for: "other \(i % 7)", uncompressed: true)
                     if i % 50 == 0 { _ = try? store.value(for: "key") }
                 }
             }
@@ -183,12 +183,12 @@ extension CoreTests {
         func replaced(times: Int) throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             func value(_ i: Int) -> [UInt8] { [UInt8](repeating: UInt8(truncatingIfNeeded: i), count: 300_000) }
-            try store.set(value(0), for: "key")
+            try store.insert(value(0), for: "key")
             var sets = 0
             func replace() {
                 if sets == times { return }
                 sets += 1
-                #expect(throws: Never.self) { try store.set(value(sets), for: "key") }
+                #expect(throws: Never.self) { try store.insert(value(sets), for: "key") }
                 ReadHook.beforeParts(replace)
             }
             ReadHook.beforeParts(replace)
@@ -209,14 +209,14 @@ extension CoreTests {
         func recycledManifest() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let value = [UInt8](repeating: 1, count: 300_000)
-            try store.set(value, for: "key", uncompressed: true)
+            try store.insert(value, for: "key", uncompressed: true)
             let shard = Shard(store.engine.ref, 0)
             let number = shard.log.headNumber
             // The cleaner moves the manifest and its parts, once around the log.
             ReadHook.beforeParts {
                 var i = 0
                 while shard.log.headNumber < number + 2 * UInt64(shard.log.usableFrames) {
-                    _ = try? store.set([UInt8](repeating: 2, count: 5000), for: "other \(i % 7)", uncompressed: true)
+                    _ = try? store.insert([UInt8](repeating: 2, count: 5000), for: "other \(i % 7)", uncompressed: true)
                     _ = try? store.value(for: "key")
                     i += 1
                 }
@@ -229,10 +229,10 @@ extension CoreTests {
         @Test("tags are emptied between a reader's slot and its look at them")
         func tags() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            try store.set("old", for: "key", tags: ["tag"])
-            try store.invalidate(tag: "tag")
+            try store.insert("old", for: "key", tags: ["tag"])
+            try store.removeAll(tagged: "tag")
             // The slot is still in use: invalidating costs nothing. Now the tag table fills and is emptied.
-            ReadHook.beforeProbe { for i in 0..<500 { try? store.invalidate(tag: "other \(i)") } }
+            ReadHook.beforeProbe { for i in 0..<500 { try? store.removeAll(tagged: "other \(i)") } }
             #expect(try store.value(for: "key") == nil)
         }
     }

@@ -37,7 +37,7 @@ extension CoreTests {
             let value = [UInt8](repeating: 7, count: size)
             let keys = capacity / (size + 100)
             for i in 0..<keys {
-                try store.set(value, for: "key \(i)", uncompressed: true)
+                try store.insert(value, for: "key \(i)", uncompressed: true)
                 // Reading makes the kernel read ahead, into space that is not allocated yet.
                 if i % 3 == 0 { _ = try store.value(for: "key \(i * 7919 % (i + 1))") }
                 guard i % (keys / 200) == 0 else { continue }
@@ -64,7 +64,9 @@ extension CoreTests {
         func tableTooLarge() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let shard = Shard(store.engine.ref, 0)
-            for i in 0..<6000 { try store.set([UInt8](repeating: 7, count: 1000), for: "key \(i)", uncompressed: true) }
+            for i in 0..<6000 {
+                try store.insert([UInt8](repeating: 7, count: 1000), for: "key \(i)", uncompressed: true)
+            }
             try store.removeAll()
             let allocated = shard.header[ShardHeader.Field.allocated]
             try #require(shard.log.freeFrames > Log.reserve)
@@ -79,7 +81,7 @@ extension CoreTests {
         @Test("a frame that was taken over and is in preparation again is left to its new preparer")
         func preparedTwice() throws {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
-            try store.set("value", for: "key")
+            try store.insert("value", for: "key")
             func prepareTwice(_ log: Log) throws {
                 let mine = try #require(log.beginPreparing())
                 // Another call could not wait; the frame was free, and was given back.
@@ -118,7 +120,7 @@ extension CoreTests {
         func fetchedAtOpening() async throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let first = try Store(at: directory, options: .init(capacity: 8 << 20))
-            for i in 0..<12_000 { try first.set("v", for: "key \(i)") }
+            for i in 0..<12_000 { try first.insert("v", for: "key \(i)") }
             try first.close()
             let file = open("\(directory)/shale.index", O_RDWR)
             #expect(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0)

@@ -11,21 +11,21 @@ extension CoreTests {
         @Test("a value comes back with what was stored beside it")
         func roundTrip() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            let version = try store.set("value", for: "key", maxAge: .seconds(60), tags: ["t"], meta: [1, 2, 3])
+            let version = try store.insert("value", for: "key", maxAge: .seconds(60), tags: ["t"], meta: [1, 2, 3])
             #expect(try store.value(for: "key") == Array("value".utf8))
             let entry = try #require(try store.entry(for: "key"))
             #expect(entry.meta == [1, 2, 3])
             #expect(entry.version == version)
             #expect(entry.size == 5)
             #expect(try store.withSpan(for: "key") { $0.byteCount } == 5)
-            try store.invalidate(tag: "t")
+            try store.removeAll(tagged: "t")
             #expect(try store.value(for: "key") == nil)
         }
 
         @Test("errors carry code, sentence and errno")
         func errors() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            let error = #expect(throws: ShaleError.self) { try store.set("v", for: "") }
+            let error = #expect(throws: ShaleError.self) { try store.insert("v", for: "") }
             #expect(error?.code == .invalid)
             #expect(error?.message.contains("key is empty") == true)
             let missing = #expect(throws: ShaleError.self) { try Store(at: "/proc/nowhere/cache") }
@@ -40,7 +40,7 @@ extension CoreTests {
             var options = Store.Options(capacity: 4 << 20)
             options.now = { clock.now }
             let store = try Store(at: nil, options: options)
-            try store.set("v", for: "k", maxAge: .milliseconds(100), stale: .milliseconds(50))
+            try store.insert("v", for: "k", maxAge: .milliseconds(100), staleFor: .milliseconds(50))
             clock.now += 99
             #expect(try store.value(for: "k") != nil)
             clock.now += 1
@@ -53,7 +53,7 @@ extension CoreTests {
         @Test("walking visits every entry")
         func walk() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            for i in 0..<1000 { try store.set([UInt8(i & 255)], for: "key \(i)") }
+            for i in 0..<1000 { try store.insert([UInt8(i & 255)], for: "key \(i)") }
             var seen = Set<String>()
             try store.forEach { key, entry, value in
                 #expect(entry.size == value.count)
@@ -66,21 +66,21 @@ extension CoreTests {
         @Test("conditions, increment, touch, remove, evict, purge")
         func rest() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            let first = try #require(try store.set("1", for: "k", condition: .ifAbsent))
-            #expect(try store.set("2", for: "k", condition: .ifAbsent) == nil)
-            #expect(try store.set("3", for: "k", condition: .ifVersion(first)) != nil)
-            #expect(try store.set("4", for: "k", condition: .ifVersion(first)) == nil)
+            let first = try #require(try store.insert("1", for: "k", condition: .ifAbsent))
+            #expect(try store.insert("2", for: "k", condition: .ifAbsent) == nil)
+            #expect(try store.insert("3", for: "k", condition: .ifVersion(first)) != nil)
+            #expect(try store.insert("4", for: "k", condition: .ifVersion(first)) == nil)
             #expect(try store.increment("n", by: 5, initial: 10) == 15)
             #expect(try store.touch("k", maxAge: .seconds(5)))
-            try store.set("5", for: "old", stale: .forever, tags: ["t"])
+            try store.insert("5", for: "old", staleFor: .forever, tags: ["t"])
             #expect(try store.expire("old"))
             #expect(try store.value(for: "old") == nil && store.value(for: "old", includingStale: true) != nil)
             #expect(try store.touch("old"))
-            try store.expire(tag: "t")
+            try store.expireAll(tagged: "t")
             #expect(try store.value(for: "old") == nil && store.value(for: "old", includingStale: true) != nil)
-            #expect(try store.remove("old") && !store.expire("old"))
-            #expect(try store.remove("k"))
-            #expect(try !store.remove("k"))
+            #expect(try store.removeValue(for: "old") && !store.expire("old"))
+            #expect(try store.removeValue(for: "k"))
+            #expect(try !store.removeValue(for: "k"))
             #expect(try store.evict(10) == 1)
             #expect(try store.purge() == 0)
             #expect(try store.verify().corruptRecords == 0)
@@ -93,7 +93,7 @@ extension CoreTests {
                 if: ProcessInfo.processInfo.environment["SHALE_TEST_FORK"] != nil, "Scripts/test runs it by itself"))
         func fork() throws {
             let store = try Store(at: nil, options: .init(capacity: 4 << 20))
-            try store.set("value", for: "key")
+            try store.insert("value", for: "key")
             // Swift's runtime creates a generic type at its first use, under a lock that fork() copies as it is. So the
             // child's calls are made once before, and the only locks that the child meets are the cache's.
             let first = try Store(at: nil, options: .init(capacity: 4 << 20))

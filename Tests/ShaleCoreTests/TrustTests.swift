@@ -31,7 +31,7 @@ extension CoreTests {
         func clean() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let store = try open()
-            try store.set("v", for: "k")
+            try store.insert("v", for: "k")
             try store.close()
             let mark = try word("shale.data", UInt64(Superblock.cleanMark))
             #expect(mark != 0)
@@ -48,7 +48,7 @@ extension CoreTests {
         func underWay() throws {
             defer { try? FileManager.default.removeItem(atPath: directory) }
             let store = try open()
-            try store.set("v", for: "k")
+            try store.insert("v", for: "k")
             let header = Shard(store.engine.ref, 0).header
             #expect(try store.engine.isConsistent())
             typealias Field = ShardHeader.Field
@@ -68,7 +68,7 @@ extension CoreTests {
             var options = Store.Options(capacity: 4 << 20)
             options.syncsAtClose = false
             let store = try Store(at: directory, options: options)
-            for i in 0..<500 { try store.set("value \(i)", for: "key \(i)") }
+            for i in 0..<500 { try store.insert("value \(i)", for: "key \(i)") }
             try store.close()
             try reboot()
             let again = try open()

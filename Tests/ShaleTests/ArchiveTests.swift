@@ -75,9 +75,8 @@ struct ArchiveTests {
         defer { try? FileManager.default.removeItem(at: file) }
         let cache = try Cache<String, Article>.small(clock: TestClock())
         cache["key"] = Article(title: "saved", words: 3)
-        try cache.saveToDisk(withName: name)
-        #expect(FileManager.default.fileExists(atPath: file.path))
-        let copy = try Cache<String, Article>.readFromDisk(withName: name)
+        #expect(try cache.saveToDisk(withName: name) == file)
+        let copy = try Cache<String, Article>(contentsOf: file)
         #expect(copy["key"] == Article(title: "saved", words: 3))
     }
 
@@ -88,11 +87,29 @@ struct ArchiveTests {
         let cache = try Cache<String, Int>.small(clock: clock)
         for i in [1, 2] {
             cache["key"] = i
-            try cache.saveToDisk(withName: "numbers", in: folder)
-            #expect(try Cache<String, Int>.readFromDisk(withName: "numbers", in: folder, now: clock.now)["key"] == i)
+            let file = try cache.saveToDisk(withName: "numbers", in: folder)
+            #expect(try Cache<String, Int>(contentsOf: file, now: clock.now)["key"] == i)
         }
         #expect(try FileManager.default.contentsOfDirectory(atPath: folder.path) == ["numbers.cache"])
-        #expect(throws: (any Error).self) { try Cache<String, Int>.readFromDisk(withName: "others", in: folder) }
+        #expect(throws: (any Error).self) {
+            try Cache<String, Int>(contentsOf: folder.appendingPathComponent("others.cache"))
+        }
+    }
+
+    @Test(
+        "A name that would lead out of the directory is an error, and nothing is written",
+        arguments: [
+            "../x", "a/b", "/x", "", "a\0b",
+        ])
+    func namesOfOtherFolders(name: String) throws {
+        let directory = TemporaryDirectory(), folder = directory.url.appendingPathComponent("inside")
+        try FileManager.default.createDirectory(at: folder, withIntermediateDirectories: true)
+        let cache = try Cache<String, Int>.small(clock: TestClock()), inMemory = MemoryCache<String, Int>()
+        for save in [cache.saveToDisk(withName:in:using:), inMemory.saveToDisk(withName:in:using:)] {
+            let error = #expect(throws: ShaleError.self) { try save(name, folder, .default) }
+            #expect(error?.code == .invalid && error?.message.contains(name.debugDescription) == true)
+        }
+        #expect(try FileManager.default.subpathsOfDirectory(atPath: directory.url.path) == ["inside"])
     }
 
     @Test("a foreign archive: impossible entries are dataCorrupted, possible ones are read")

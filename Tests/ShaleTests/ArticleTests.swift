@@ -55,7 +55,8 @@ struct ArticleTests {
         let article = try await articles.value(for: url) { try await download(url) }
         #expect(article.title == "Loaded")
         clock.advance(seconds: 24 * 60 * 60)
-        #expect(try await articles.value(for: url, policy: .staleIfError) { try await download(url) }.title == "Loaded")
+        #expect(
+            try await articles.value(for: url, options: .staleIfError) { try await download(url) }.title == "Loaded")
 
         for _ in 0..<2 {
             clock.advance(seconds: 24 * 60 * 60)
@@ -137,7 +138,7 @@ struct ArticleTests {
 
         clock.advance(seconds: 300)
         var changes = articles.changes.makeAsyncIterator()
-        let article = try await articles.value(for: url, policy: .staleWhileRevalidate) { try await download(url) }
+        let article = try await articles.value(for: url, options: .staleWhileRevalidate) { try await download(url) }
         #expect(article.title == "Number 1")
         _ = await changes.next()
         #expect(articles[url]?.title == "Number 2")
@@ -183,7 +184,7 @@ struct ArticleTests {
         let careful = LoadOptions(
             .staleIfError, softLimit: .milliseconds(300), hardLimit: .seconds(10), pauseAfterFailure: .seconds(30))
         try articles.insert(Article(title: "Old"), for: url)
-        let fresh = try await articles.entry(for: url, policy: careful) { _ in .value(try await download(url)) }
+        let fresh = try await articles.entry(for: url, options: careful) { _ in .value(try await download(url)) }
         #expect(fresh.value.title == "Old" && fresh.error == nil)
 
         articles[url] = nil
@@ -205,7 +206,7 @@ struct ArticleTests {
         #expect(articles.statistics.loads == 2)
 
         clock.advance(seconds: 60)
-        let article = try await articles.value(for: url, policy: LoadOptions(jitter: 0.1)) { try await download(url) }
+        let article = try await articles.value(for: url, options: LoadOptions(jitter: 0.1)) { try await download(url) }
         #expect(article.title == "Loaded")
     }
 
@@ -256,7 +257,7 @@ struct ArticleTests {
         options.mustExist = true
         let articles = try Cache<URL, Article>(in: Store(at: directory.path, options: options), named: "")
         #expect(articles[url]?.title == "First")
-        #expect(throws: ShaleError.self) { try articles.remove(url) }
+        #expect(throws: ShaleError.self) { try articles.removeValue(for: url) }
     }
 
     @Test("Files, durability and encoding")
@@ -289,8 +290,7 @@ struct ArticleTests {
         #expect(report.records >= 1 && report.corruptRecords == 0)
 
         let other = TemporaryDirectory(), archives = other.url
-        try articles.saveToDisk(withName: "articles", in: archives)
-        let copy = try Cache<URL, Article>.readFromDisk(withName: "articles", in: archives)
+        let copy = try Cache<URL, Article>(contentsOf: articles.saveToDisk(withName: "articles", in: archives))
         #expect(copy[url]?.title == "First")
     }
 
@@ -298,10 +298,10 @@ struct ArticleTests {
     func core() throws {
         let directory = directory.url.path
         let store = try Store(at: directory, options: .init(capacity: 64 << 20))
-        try store.set("value", for: "key", maxAge: .seconds(60), tags: ["news"])
+        try store.insert("value", for: "key", maxAge: .seconds(60), tags: ["news"])
         let bytes = try store.value(for: "key")
         #expect(bytes == Array("value".utf8))
-        try store.invalidate(tag: "news")
+        try store.removeAll(tagged: "news")
         #expect(try store.value(for: "key") == nil)
     }
 
@@ -311,7 +311,7 @@ struct ArticleTests {
             at: directory.url.path, maxAge: .seconds(3600), maxEntries: 10_000)
         articles["a"] = Article(title: "Slate")
         #expect(articles["a"]?.title ?? "gone" == "Slate")
-        let b = try await articles.value(for: "b", policy: .staleIfError) { Article(title: "Marl") }
+        let b = try await articles.value(for: "b", options: .staleIfError) { Article(title: "Marl") }
         #expect(b.title == "Marl")
     }
 }

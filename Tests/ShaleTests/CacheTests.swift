@@ -38,7 +38,7 @@ struct CacheTests {
         #expect(cache["key"] == 2)
         cache["key"] = nil
         #expect(cache["key"] == nil)
-        #expect(try !cache.remove("key"))
+        #expect(try !cache.removeValue(for: "key"))
     }
 
     @Test("S4 Any hashable key; values in memory and on disk")
@@ -88,7 +88,7 @@ struct CacheTests {
         #expect(try cache.allKeys() == [])
         for key in ["a", "b", "c", "d"] { cache[key] = 1 }
         try cache.insert(2, for: "brief", maxAge: .seconds(1))
-        try cache.remove("b")
+        try cache.removeValue(for: "b")
         clock.advance(seconds: 1)
         #expect(try cache.allKeys().sorted() == ["a", "c", "d"])
         try cache.removeAll()
@@ -224,7 +224,7 @@ struct CacheTests {
         #expect(entry.expiresAt == clock.date + 5 && entry.tags == ["news"] && entry.etag == "e" && entry.isPinned)
         #expect(try cache.insert(3, for: "key", ifVersion: first) == nil)
         #expect(cache["key"] == 2)
-        try cache.remove("key")
+        try cache.removeValue(for: "key")
         #expect(try cache.insert(3, for: "key", ifVersion: second) == nil)
         #expect(cache["key"] == nil)
     }
@@ -254,7 +254,7 @@ struct CacheTests {
         #expect(try cache.allKeys() == [])
         for i in 200..<204 { try cache.insert(i, for: i, pinned: true) }
         #expect(try cache.allKeys().sorted() == [200, 201, 202, 203])
-        #expect(try cache.remove(200))
+        #expect(try cache.removeValue(for: 200))
         #expect(cache[200] == nil)
     }
 

@@ -26,7 +26,7 @@ struct ClosingTests {
             let cache = try open(refreshAhead: 1e12)
             try cache.insert(1, for: "key", maxAge: .seconds(60))
             if way == "refresh ahead" {
-                _ = try await cache.entry(for: "key", policy: .reload) { _ in
+                _ = try await cache.entry(for: "key", options: .reload) { _ in
                     clock.advance(milliseconds: 10)
                     return .value(1)
                 }
@@ -43,7 +43,7 @@ struct ClosingTests {
             var waiter: Task<Int, any Error>?
             switch way {
             case "behind":
-                #expect(try await cache.entry(for: "key", policy: .staleWhileRevalidate, load: load).value == 1)
+                #expect(try await cache.entry(for: "key", options: .staleWhileRevalidate, load: load).value == 1)
             case "refresh ahead": #expect(try await cache.entry(for: "key", load: load).source != .loader)
             case "prefetch": cache.prefetch("key", load: load)
             default: waiter = Task { try await cache.entry(for: "key", load: load).value }
@@ -73,7 +73,7 @@ struct ClosingTests {
         try store.close()
         #expect(isClosed { _ = try cache.value(for: "key") })
         #expect(isClosed { try cache.insert(2, for: "key") })
-        #expect(isClosed { try cache.remove("key") })
+        #expect(isClosed { try cache.removeValue(for: "key") })
         #expect(isClosed { _ = try cache.allKeys() })
         #expect(isClosed { try cache.removeAll() })
         #expect(isClosed { _ = try store.value(for: "key") })
@@ -108,7 +108,7 @@ struct ClosingTests {
             try cache.store.close()
             for caller in callers { #expect(try await caller.value == .closed) }
         }
-        #expect(try await !open().allKeys().isEmpty)
+        #expect(try !open().allKeys().isEmpty)
     }
 
     @Test("a cache that is freed after its loads is closed: it can be opened with other options at once")
@@ -120,7 +120,7 @@ struct ClosingTests {
             var cache: Cache? = try open(maxEntries: 100 + i)
             #expect(try await cache?.value(for: "\(i)") { i } == i)
             let limits = LoadOptions(softLimit: .seconds(1000), hardLimit: .seconds(2000))
-            #expect(try await cache?.value(for: "limited \(i)", policy: limits) { i } == i)
+            #expect(try await cache?.value(for: "limited \(i)", options: limits) { i } == i)
             await #expect(throws: Offline.self) { try await cache?.value(for: "failing") { throw Offline() } }
             cache = nil
         }

@@ -127,7 +127,7 @@ struct EncodingTests {
         // A failed load leaves it, each policy.
         for policy in [LoadPolicy.default, .staleIfError, .staleWhileRevalidate, .reload] {
             await #expect(throws: Offline.self) {
-                try await new.value(for: "b", policy: LoadOptions(policy)) { throw Offline() }
+                try await new.value(for: "b", options: LoadOptions(policy)) { throw Offline() }
             }
         }
         #expect(old["b"] == "not an article")

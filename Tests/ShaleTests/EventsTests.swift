@@ -45,7 +45,7 @@ struct EventsTests {
         _ = try cache?.value(for: "a")
         _ = try cache?.entry(for: "a", includingStale: true)
         let undecodable = try cache?.stored("d") ?? []
-        try store.set([1, 2, 3], for: undecodable)
+        try store.insert([1, 2, 3], for: undecodable)
         _ = try cache?.value(for: "d")
         let statistics = try store.statistics()
         #expect(statistics.expired == 1)
@@ -70,7 +70,7 @@ struct EventsTests {
         await #expect(throws: Unreachable.self) { try await cache?.value(for: "b") { throw Unreachable() } }
         let changed = try #require(cache)
         _ = try await cache?.value(for: "c") {
-            try changed.remove("c")
+            try changed.removeValue(for: "c")
             return 3
         }
         _ = try? await cache?.entry(for: "d") { _ in .missing() }
@@ -141,7 +141,7 @@ struct EventsTests {
                 guard case .miss("wanted", _) = event else { continue }
                 try cache.insert(1, for: "made")
                 #expect(try cache.value(for: "made") == 1)
-                try cache.remove("made")
+                try cache.removeValue(for: "made")
                 try cache.removeAll(tagged: "t")
                 #expect(try await cache.value(for: "loaded") { 2 } == 2)
                 return true

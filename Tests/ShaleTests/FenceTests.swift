@@ -54,14 +54,14 @@ struct FenceTests {
             } else {
                 try cache.insert(new, for: "key")
             }
-        case .remove: try cache.remove("key")
+        case .remove: try cache.removeValue(for: "key")
         case .invalidateTag: try cache.removeAll(tagged: FenceTests.tag)
         case .removeAll: try cache.removeAll()
         case .clearStore: try cache.store.removeAll()
         case .expire: try cache.expire("key")
         case .expireTag: try cache.expireAll(tagged: FenceTests.tag)
         case .expireAll: try cache.expireAll()
-        case .removeFromStore: try cache.store.remove(try cache.stored("key"))
+        case .removeFromStore: try cache.store.removeValue(for: try cache.stored("key"))
         }
     }
 
@@ -203,7 +203,7 @@ struct FenceTests {
         cache.prefetch("key", load: load)
         try await begun.wait()
         for _ in 0..<10 {
-            try cache.remove("key")
+            try cache.removeValue(for: "key")
             cache.prefetch("key", load: load)
         }
         gate.open()
@@ -222,7 +222,7 @@ struct FenceTests {
                 _ = try cache.store.purge()
                 try cache.touch("key")
                 try cache.insert(1, for: "other")
-                try cache.remove("a third")
+                try cache.removeValue(for: "a third")
                 return 2
             } == 2)
         #expect(try cache.value(for: "key") == 2)

@@ -58,7 +58,7 @@ struct AgeTests {
         try cache.touch(4)
         #expect(try cache.entry(for: 4)?.expiresAt == end)
         clock.advance(seconds: 40)
-        #expect(try await cache.allKeys().isEmpty)
+        #expect(try cache.allKeys().isEmpty)
     }
 }
 
@@ -90,13 +90,13 @@ struct OptionsValueTests {
     func removed() throws {
         let path = directory.path + "/removed"
         let store = try Store(at: path, options: .init(capacity: 2 << 20))
-        try store.set("old", for: "key")
+        try store.insert("old", for: "key")
         try FileManager.default.removeItem(atPath: path)
         let new = try Store(at: path, options: .init(capacity: 2 << 20))
-        try new.set("new", for: "key")
+        try new.insert("new", for: "key")
         let error = #expect(throws: ShaleError.self) {
             for _ in 0..<40 {
-                try store.set("value", for: "other")
+                try store.insert("value", for: "other")
                 Thread.sleep(forTimeInterval: 0.1)
             }
         }
@@ -146,8 +146,8 @@ struct WalkTests {
     @Test("insert(contentsOf:), count, contains")
     func counting() async throws {
         let (cache, others) = try filled()
-        #expect(try await cache.count() == 20)
-        #expect(try await others.count() == 1)
+        #expect(try cache.count() == 20)
+        #expect(try others.count() == 1)
         #expect(try cache.entry(for: 5)?.tags == ["t"] && cache.entry(for: 5)?.expiresAt == clock.date + 50)
         let before = try cache.store.statistics(), own = cache.statistics
         #expect(try cache.contains(5) && !cache.contains(20))
@@ -156,10 +156,10 @@ struct WalkTests {
         #expect(cache[5] == "b")
         await #expect(throws: LoadError.self) { try await cache.entry(for: 30) { _ in .missing() } }
         #expect(try !cache.contains(30))
-        #expect(try await cache.count() == 20)
+        #expect(try cache.count() == 20)
         clock.advance(seconds: 50)
-        #expect(try await cache.count() == 1 && cache.contains(5) && !cache.contains(6))
-        try await cache.sync()
+        #expect(try cache.count() == 1 && cache.contains(5) && !cache.contains(6))
+        try cache.sync()
     }
 
     @Test("removeAll(where:) removes matching entries of this cache, and reports the changes")
@@ -167,13 +167,13 @@ struct WalkTests {
         let (cache, others) = try filled()
         try cache.insert("stale", for: 100, maxAge: .zero)
         var changes = cache.changes.makeAsyncIterator()
-        #expect(try await cache.removeAll { key, value in key % 2 == 0 && value == "\(key)" } == 10)
-        #expect(Set(try await cache.allKeys()) == Set(stride(from: 1, to: 20, by: 2)))
+        #expect(try cache.removeAll { key, value in key % 2 == 0 && value == "\(key)" } == 10)
+        #expect(Set(try cache.allKeys()) == Set(stride(from: 1, to: 20, by: 2)))
         guard case .removed = await changes.next() else { Issue.record("no removal was reported"); return }
         #expect(try others.value(for: 1) == "other")
         #expect(try cache.entry(for: 100, includingStale: true) != nil)
-        await #expect(throws: Offline.self) { try await cache.removeAll { _, _ in throw Offline() } }
-        #expect(try await cache.count() == 10)
+        #expect(throws: Offline.self) { try cache.removeAll { _, _ in throw Offline() } }
+        #expect(try cache.count() == 10)
     }
 
     @Test(
@@ -197,8 +197,8 @@ struct WalkTests {
         #expect(cache["a"] == 5)
     }
 
-    @Test("asynchronous forms do not block threads of the cooperative pool")
-    func asynchronous() async throws {
+    @Test("calls on a separate thread do not block those of the cooperative pool")
+    func onThreads() async throws {
         let (cache, _) = try filled()
         // Twice as many as the pool has threads; each blocks until the last of them has begun.
         let count = min(64, 2 * ProcessInfo.processInfo.activeProcessorCount), begun = Counter()
@@ -207,10 +207,12 @@ struct WalkTests {
             for _ in 0..<count {
                 group.addTask {
                     let looks = Counter()
-                    return try await cache.removeAll { _, _ in
-                        guard looks.add() == 1 else { return false }
-                        if begun.add() == count { for _ in 1..<count { all.signal() } } else { all.wait() }
-                        return false
+                    return try await cache.onThread {
+                        try $0.removeAll { _, _ in
+                            guard looks.add() == 1 else { return false }
+                            if begun.add() == count { for _ in 1..<count { all.signal() } } else { all.wait() }
+                            return false
+                        }
                     }
                 }
             }
@@ -244,7 +246,7 @@ struct PrefetchTests {
         let cache = try Cache<String, Int>.small()
         let failing = cache.prefetch("key") { throw Offline() }
         await #expect(throws: Offline.self) { try await failing.value }
-        let wrong = cache.prefetch("key", policy: LoadOptions(jitter: 2)) { 1 }
+        let wrong = cache.prefetch("key", options: LoadOptions(jitter: 2)) { 1 }
         await #expect(throws: ShaleError.self) { try await wrong.value }
         let missing = cache.prefetch("key", load: { _ in .missing() })
         await #expect(throws: LoadError.self) { try await missing.value }
@@ -285,9 +287,9 @@ struct CachingTests {
             set { values.withLock { $0[key] = newValue } }
         }
         nonisolated(nonsending) func value(
-            for key: String, policy: LoadOptions, load: @escaping @Sendable () async throws -> Int
+            for key: String, options: LoadOptions, load: @escaping @Sendable () async throws -> Int
         ) async throws -> Int {
-            if let value = self[key], policy.policy != .reload { return value }
+            if let value = self[key], options.policy != .reload { return value }
             let value = try await load()
             self[key] = value
             return value
@@ -304,7 +306,7 @@ struct CachingTests {
             cache["a"] = 1
             #expect(cache["a"] == 1)
             #expect(try await cache.value(for: "a") { 2 } == 1)
-            #expect(try await cache.value(for: "a", policy: .reload) { 2 } == 2)
+            #expect(try await cache.value(for: "a", options: .reload) { 2 } == 2)
             #expect(try await cache.value(for: "b") { 3 } == 3)
             cache["a"] = nil
             #expect(cache["a"] == nil && cache["b"] == 3)
@@ -331,7 +333,7 @@ struct ErrorTests {
         }
         var all = [error { try open { $0.mustExist = true } }]
         let store = try Store(at: path, options: .init(capacity: 1 << 20))
-        try store.set("1", for: "key")
+        try store.insert("1", for: "key")
         var readOnly = Store.Options()
         readOnly.isReadOnly = true
         let reader = try Store(at: path, options: readOnly)
@@ -345,10 +347,11 @@ struct ErrorTests {
                     $0.maxEntries = 3
                 }
             },
-            error { _ = try Store(at: "") }, error { try reader.set("1", for: "key") },
-            error { try store.set("1", for: "") }, error { try store.set("1", for: "key", maxAge: .milliseconds(-5)) },
-            error { try store.set("1", for: "key", tags: [""]) }, error { try store.increment("key") },
-            error { try store.set([UInt8](repeating: 0, count: 1 << 20), for: "key") },
+            error { _ = try Store(at: "") }, error { try reader.insert("1", for: "key") },
+            error { try store.insert("1", for: "") },
+            error { try store.insert("1", for: "key", maxAge: .milliseconds(-5)) },
+            error { try store.insert("1", for: "key", tags: [""]) }, error { try store.increment("key") },
+            error { try store.insert([UInt8](repeating: 0, count: 1 << 20), for: "key") },
             error { _ = try store.lease("key", for: .seconds(7200)) },
         ]
         for i in all.indices { #expect(all[i] != nil, "\(i)") }

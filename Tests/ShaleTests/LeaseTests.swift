@@ -90,9 +90,9 @@ struct LeaseTests {
         try mine.insert(1, for: "key")
         clock.advance(seconds: 60)
         let lease = try abandonLoad(of: "key", in: mine, leaseTime: .seconds(60))
-        #expect(try await theirs.value(for: "key", policy: .staleWhileRevalidate) { 3 } == 1)
+        #expect(try await theirs.value(for: "key", options: .staleWhileRevalidate) { 3 } == 1)
         try mine.insert(2, for: "key")
-        #expect(try await theirs.value(for: "key", policy: .staleWhileRevalidate) { 3 } == 2)
+        #expect(try await theirs.value(for: "key", options: .staleWhileRevalidate) { 3 } == 2)
         try mine.store.release(lease, of: try mine.stored("key"))
         #expect(theirs.statistics.loads == 0)
     }
@@ -104,14 +104,14 @@ struct LeaseTests {
             let mine = try open(), theirs = try open(), key = "\(round)"
             let begun = Gate(), gate = Gate()
             let first = Task {
-                try await mine.value(for: key, policy: .reload) {
+                try await mine.value(for: key, options: .reload) {
                     begun.open()
                     try await gate.wait()
                     return 2
                 }
             }
             try await begun.wait()
-            let second = Task { try await theirs.value(for: key, policy: .reload) { 3 } }
+            let second = Task { try await theirs.value(for: key, options: .reload) { 3 } }
             try await Task.sleep(for: .milliseconds(20 * round * round))
             gate.open()
             #expect(try await first.value == 2)

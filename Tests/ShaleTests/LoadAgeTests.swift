@@ -18,7 +18,7 @@ struct LoadAgeTests {
             let entry = try await cache.entry(for: seconds) { _ in .value(seconds, maxAge: .seconds(seconds)) }
             #expect(try age(entry) == Int64(seconds) * 1000)
             #expect(entry.source == .loader && entry.error == nil)
-            let renewed = try await cache.entry(for: seconds, policy: .reload) { present in
+            let renewed = try await cache.entry(for: seconds, options: .reload) { present in
                 .notModified(maxAge: .seconds((present?.value ?? 0) * 2))
             }
             #expect(try age(renewed) == Int64(seconds) * 2000)
@@ -31,9 +31,9 @@ struct LoadAgeTests {
         let options = LoadOptions(.reload, jitter: 0.5)
         var loaded = Set<Int64>(), renewed = Set<Int64>(), missing = Set<Int64>()
         for key in 0..<100 {
-            loaded.insert(try age(try await cache.entry(for: key, policy: options) { _ in .value(key) }))
-            renewed.insert(try age(try await cache.entry(for: key, policy: options) { _ in .notModified() }))
-            _ = try? await cache.entry(for: key, policy: options) { _ in .missing() }
+            loaded.insert(try age(try await cache.entry(for: key, options: options) { _ in .value(key) }))
+            renewed.insert(try age(try await cache.entry(for: key, options: options) { _ in .notModified() }))
+            _ = try? await cache.entry(for: key, options: options) { _ in .missing() }
             let known = try cache.store.entry(for: try cache.stored(key))
             missing.insert(try #require(known?.expiresAt) - clock.date.millisecondsSince1970)
         }
@@ -48,7 +48,7 @@ struct LoadAgeTests {
     func exact() async throws {
         let cache = try Cache<Int, Int>.small(clock: clock)
         for key in 0..<20 { #expect(try age(try await cache.entry(for: key) { _ in .value(key) }) == 60_000) }
-        let entry = try await cache.entry(for: 100, policy: LoadOptions(jitter: 1)) { _ in
+        let entry = try await cache.entry(for: 100, options: LoadOptions(jitter: 1)) { _ in
             .value(1, maxAge: .forever)
         }
         #expect(entry.expiresAt == nil)

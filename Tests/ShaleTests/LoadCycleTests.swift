@@ -23,8 +23,8 @@ struct LoadCycleTests {
         for policy in [LoadOptions.default, .staleIfError, .staleWhileRevalidate, .reload] {
             let cache = try Cache<String, Int>.small()
             let keys = await cycle {
-                try await cache.value(for: "a", policy: policy) {
-                    try await cache.value(for: "a", policy: policy) { 1 }
+                try await cache.value(for: "a", options: policy) {
+                    try await cache.value(for: "a", options: policy) { 1 }
                 }
             }
             #expect(keys == ["a", "a"], "\(policy)")
@@ -40,7 +40,7 @@ struct LoadCycleTests {
         clock.advance(seconds: 60)
         let value = try await cache.value(for: "a") {
             await #expect(throws: LoadError.self) {
-                try await cache.value(for: "a", policy: .staleIfError) { 2 }
+                try await cache.value(for: "a", options: .staleIfError) { 2 }
             }
             return 3
         }
@@ -116,7 +116,9 @@ struct LoadCycleTests {
         clock.advance(seconds: 60)
         let first = try await cache.value(for: "a") {
             // Served at once: "b" is loaded in the background, and waits for "a".
-            try await cache.value(for: "b", policy: .staleWhileRevalidate) { try await cache.value(for: "a") { 9 } + 1 }
+            try await cache.value(for: "b", options: .staleWhileRevalidate) {
+                try await cache.value(for: "a") { 9 } + 1
+            }
         }
         #expect(first == 0)
         #expect(try await cache.value(for: "b") { 5 } == 1)
@@ -125,7 +127,7 @@ struct LoadCycleTests {
         _ = try await cache.value(for: "c") {
             later.task = Task {
                 try await ended.wait()
-                return try await cache.value(for: "c", policy: .reload) { 2 }
+                return try await cache.value(for: "c", options: .reload) { 2 }
             }
             return 1
         }
@@ -172,7 +174,7 @@ struct LoadCycleTests {
         #expect(try await theirs.value(for: "a") { 2 } == 2)
         gate.open()
         await #expect(throws: CancellationError.self) { try await waiter.value }
-        #expect(try await mine.value(for: "a", policy: .reload) { 3 } == 3)
+        #expect(try await mine.value(for: "a", options: .reload) { 3 } == 3)
     }
 
     /// A task that outlives its loader.

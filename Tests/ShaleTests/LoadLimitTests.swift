@@ -38,7 +38,7 @@ struct LoadLimitTests {
             let cache = try stale(), load = Load(), sleeps = time.sleeps.count
             var changes = cache.changes.makeAsyncIterator()
             let asked = Task {
-                try await cache.entry(for: "key", policy: LoadOptions(policy, softLimit: .seconds(1))) { _ in
+                try await cache.entry(for: "key", options: LoadOptions(policy, softLimit: .seconds(1))) { _ in
                     .value(try await load())
                 }
             }
@@ -60,7 +60,7 @@ struct LoadLimitTests {
     func beforeSoft() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
-            try await cache.entry(for: "key", policy: LoadOptions(softLimit: .seconds(1))) { _ in
+            try await cache.entry(for: "key", options: LoadOptions(softLimit: .seconds(1))) { _ in
                 .value(try await load())
             }
         }
@@ -75,7 +75,7 @@ struct LoadLimitTests {
     func softWithout() async throws {
         let cache = try Cache<String, Int>.small(limitClock: time), load = Load()
         let options = LoadOptions(softLimit: .seconds(1), hardLimit: .seconds(5))
-        let first = Task { try await cache.value(for: "key", policy: options) { try await load() } }
+        let first = Task { try await cache.value(for: "key", options: options) { try await load() } }
         try await time.sleeps.wait(for: 1)
         time.advance(by: .seconds(1))
         // It continues to wait.
@@ -84,7 +84,7 @@ struct LoadLimitTests {
         #expect(try await first.value == 2)
 
         let never = Load()
-        let second = Task { try await cache.value(for: "other", policy: options) { try await never() } }
+        let second = Task { try await cache.value(for: "other", options: options) { try await never() } }
         try await time.sleeps.wait(for: 3)
         time.advance(by: .seconds(1))
         try await time.sleeps.wait(for: 4)
@@ -97,7 +97,7 @@ struct LoadLimitTests {
         for policy in [LoadPolicy.default, .staleIfError, .staleWhileRevalidate, .reload] {
             let cache = try Cache<String, Int>.small(limitClock: time), load = Load(), sleeps = time.sleeps.count
             let options = LoadOptions(policy, softLimit: .seconds(5), hardLimit: .seconds(3))
-            let asked = Task { try await cache.value(for: "key", policy: options) { try await load() } }
+            let asked = Task { try await cache.value(for: "key", options: options) { try await load() } }
             try await load.begun.wait()
             // The only timer is that of the hard limit.
             try await time.sleeps.wait(for: sleeps + 1)
@@ -116,7 +116,7 @@ struct LoadLimitTests {
         let cache = try Cache<String, Int>.small(limitClock: time), load = Load()
         let patient = Task { try await cache.value(for: "key") { try await load() } }
         try await load.begun.wait()
-        let hasty = Task { try await cache.value(for: "key", policy: LoadOptions(hardLimit: .seconds(1))) { 9 } }
+        let hasty = Task { try await cache.value(for: "key", options: LoadOptions(hardLimit: .seconds(1))) { 9 } }
         try await time.sleeps.wait(for: 1)
         time.advance(by: .seconds(1))
         do { Issue.record("\(try await hasty.value)") } catch { #expect(isHard(error, "key", .seconds(1))) }
@@ -129,7 +129,7 @@ struct LoadLimitTests {
     func hardWithStale() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
-            try await cache.entry(for: "key", policy: LoadOptions(.staleIfError, hardLimit: .seconds(3))) { _ in
+            try await cache.entry(for: "key", options: LoadOptions(.staleIfError, hardLimit: .seconds(3))) { _ in
                 .value(try await load())
             }
         }
@@ -146,7 +146,7 @@ struct LoadLimitTests {
     func hardBehind() async throws {
         let served = try stale(), first = Load()
         let asked = Task {
-            try await served.value(for: "key", policy: LoadOptions(softLimit: .seconds(1), hardLimit: .seconds(3))) {
+            try await served.value(for: "key", options: LoadOptions(softLimit: .seconds(1), hardLimit: .seconds(3))) {
                 try await first()
             }
         }
@@ -161,14 +161,14 @@ struct LoadLimitTests {
 
         let behind = try stale(), second = Load()
         let options = LoadOptions(.staleWhileRevalidate, hardLimit: .seconds(3))
-        #expect(try await behind.value(for: "key", policy: options) { try await second() } == 1)
+        #expect(try await behind.value(for: "key", options: options) { try await second() } == 1)
         try await second.begun.wait()
         try await time.sleeps.wait(for: 3)
         time.advance(by: .seconds(3))
         try await second.cancelled.wait(for: 1)
 
         let third = Load()
-        behind.prefetch("other", policy: LoadOptions(hardLimit: .seconds(3))) { try await third() }
+        behind.prefetch("other", options: LoadOptions(hardLimit: .seconds(3))) { try await third() }
         try await third.begun.wait()
         try await time.sleeps.wait(for: 4)
         time.advance(by: .seconds(3))
@@ -180,7 +180,7 @@ struct LoadLimitTests {
         let directory = TemporaryDirectory()
         let cache = try Cache<String, Int>(at: directory.url, capacity: 4 << 20, limitClock: time)
         let lease = try #require(try cache.store.lease(try cache.stored("key"), for: .seconds(3000)))
-        let asked = Task { try await cache.value(for: "key", policy: LoadOptions(hardLimit: .seconds(3))) { 1 } }
+        let asked = Task { try await cache.value(for: "key", options: LoadOptions(hardLimit: .seconds(3))) { 1 } }
         try await time.sleeps.wait(for: 1)
         time.advance(by: .seconds(3))
         do { Issue.record("\(try await asked.value)") } catch { #expect(isHard(error, "key", .seconds(3))) }
@@ -192,7 +192,7 @@ struct LoadLimitTests {
     func cancelled() async throws {
         let cache = try stale(), load = Load()
         let asked = Task {
-            try await cache.value(for: "key", policy: LoadOptions(.staleIfError, softLimit: .seconds(1))) {
+            try await cache.value(for: "key", options: LoadOptions(.staleIfError, softLimit: .seconds(1))) {
                 try await load()
             }
         }
@@ -212,9 +212,9 @@ struct LoadLimitTests {
             LoadOptions(jitter: .nan),
         ] {
             await #expect(throws: ShaleError.self, "\(options)") {
-                try await cache.value(for: "key", policy: options) { 1 }
+                try await cache.value(for: "key", options: options) { 1 }
             }
-            cache.prefetch("key", policy: options) { 1 }
+            cache.prefetch("key", options: options) { 1 }
         }
         #expect(cache.statistics.loads == 0)
     }

@@ -19,7 +19,7 @@ struct LoadPauseTests {
         entry: Cache<String, Int>.Entry, wasTried: Bool
     ) {
         let tries = Counter()
-        let entry = try await cache.entry(for: "key", policy: options) { _ in
+        let entry = try await cache.entry(for: "key", options: options) { _ in
             tries.add()
             throw Offline()
         }
@@ -61,7 +61,7 @@ struct LoadPauseTests {
     func behind() async throws {
         let cache = try stale(), gate = Gate()
         let options = LoadOptions(.staleWhileRevalidate, pauseAfterFailure: .seconds(10))
-        let first = try await cache.entry(for: "key", policy: options) { _ in
+        let first = try await cache.entry(for: "key", options: options) { _ in
             try await gate.wait()
             throw Offline()
         }
@@ -82,7 +82,7 @@ struct LoadPauseTests {
     func ends() async throws {
         let cache = try stale()
         #expect(try await fail(cache, options).wasTried)
-        #expect(try await cache.value(for: "key", policy: .reload, maxAge: .zero) { 2 } == 2)
+        #expect(try await cache.value(for: "key", options: .reload, maxAge: .zero) { 2 } == 2)
         let again = try await fail(cache, options)
         #expect(again.wasTried && again.entry.value == 2)
         clock.advance(seconds: -1)
@@ -104,9 +104,9 @@ struct LoadPauseTests {
         // A value from elsewhere is served at once.
         cache["key"] = 3
         #expect(try await fail(cache, options).entry.value == 3)
-        try cache.remove("key")
+        try cache.removeValue(for: "key")
         await #expect(throws: Offline.self) { try await fail(cache, options) }
-        #expect(try await cache.value(for: "key", policy: .reload) { 4 } == 4)
+        #expect(try await cache.value(for: "key", options: .reload) { 4 } == 4)
     }
 
     @Test("200,000 keys without a value share a table of 1,024 failures")
@@ -114,7 +114,7 @@ struct LoadPauseTests {
         let cache = try Cache<Int, Int>.small(clock: clock)
         for key in 0..<2000 {
             await #expect(throws: Offline.self) {
-                try await cache.value(for: key, policy: options) { throw Offline() }
+                try await cache.value(for: key, options: options) { throw Offline() }
             }
         }
         #expect(cache.pauses.count == 1024)
@@ -139,7 +139,7 @@ struct LoadPauseTests {
         options.hardLimit = .seconds(3)
         let begun = Gate(), never = Gate()
         let cancelled = Task { [options] in
-            try await cache.value(for: "key", policy: options) {
+            try await cache.value(for: "key", options: options) {
                 begun.open()
                 try await never.wait()
                 return 2
@@ -151,7 +151,7 @@ struct LoadPauseTests {
 
         let tries = Counter(), sleeps = time.sleeps.count
         let overdue = Task { [options] in
-            try await cache.entry(for: "key", policy: options) { _ in
+            try await cache.entry(for: "key", options: options) { _ in
                 tries.add()
                 try await never.wait()
                 return .value(2)

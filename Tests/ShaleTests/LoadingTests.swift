@@ -54,7 +54,7 @@ struct LoadingTests {
             let cache = try Cache<String, Int>.small(clock: clock)
             cache["key"] = 1
             let loads = Counter()
-            let value = try await cache.value(for: "key", policy: policy) {
+            let value = try await cache.value(for: "key", options: policy) {
                 loads.add()
                 return 2
             }
@@ -68,10 +68,10 @@ struct LoadingTests {
     func missing(memoryEntries: Int) async throws {
         for policy in policies {
             let cache = try Cache<String, Int>.small(memoryEntries: memoryEntries, clock: clock)
-            #expect(try await cache.value(for: "key", policy: policy, maxAge: .seconds(5), tags: ["news"]) { 1 } == 1)
+            #expect(try await cache.value(for: "key", options: policy, maxAge: .seconds(5), tags: ["news"]) { 1 } == 1)
             let stored = try #require(try cache.entry(for: "key"))
             #expect(stored.value == 1 && stored.expiresAt == clock.date + 5 && stored.tags == ["news"])
-            let entry = try await cache.entry(for: "other", policy: policy) { present in
+            let entry = try await cache.entry(for: "other", options: policy) { present in
                 #expect(present == nil)
                 return .value(2, etag: "e", pinned: true)
             }
@@ -88,7 +88,7 @@ struct LoadingTests {
             cache["key"] = 1
             clock.advance(seconds: 60)
             var changes = cache.changes.makeAsyncIterator()
-            let entry = try await cache.entry(for: "key", policy: policy) { present in
+            let entry = try await cache.entry(for: "key", options: policy) { present in
                 #expect(present?.value == 1 && present?.isStale == true)
                 return .value(2)
             }
@@ -104,21 +104,21 @@ struct LoadingTests {
         for policy in policies where policy != .staleWhileRevalidate {
             let cache = try Cache<String, Int>.small(clock: clock)
             await #expect(throws: Offline.self) {
-                try await cache.value(for: "key", policy: policy) { throw Offline() }
+                try await cache.value(for: "key", options: policy) { throw Offline() }
             }
             #expect(try cache.entry(for: "key", includingStale: true) == nil)
             cache["key"] = 1
             clock.advance(seconds: 60)
             if policy == .staleIfError {
-                let entry = try await cache.entry(for: "key", policy: policy) { _ in throw Offline() }
+                let entry = try await cache.entry(for: "key", options: policy) { _ in throw Offline() }
                 #expect(entry.value == 1 && entry.isStale)
             } else {
                 await #expect(throws: Offline.self) {
-                    try await cache.value(for: "key", policy: policy) { throw Offline() }
+                    try await cache.value(for: "key", options: policy) { throw Offline() }
                 }
             }
             #expect(try cache.entry(for: "key", includingStale: true)?.value == 1)
-            #expect(try await cache.value(for: "key", policy: policy) { 2 } == 2)
+            #expect(try await cache.value(for: "key", options: policy) { 2 } == 2)
         }
     }
 
@@ -128,8 +128,8 @@ struct LoadingTests {
         cache["key"] = 1
         clock.advance(seconds: 60)
         await #expect(throws: Offline.self) {
-            try await cache.value(for: "key", policy: .staleIfError) {
-                try cache.remove("key")
+            try await cache.value(for: "key", options: .staleIfError) {
+                try cache.removeValue(for: "key")
                 throw Offline()
             }
         }
@@ -142,7 +142,7 @@ struct LoadingTests {
         clock.advance(seconds: 60)
         let gate = Gate(), loads = Counter()
         for _ in 0..<100 {
-            let value = try await cache.value(for: "key", policy: .staleWhileRevalidate) {
+            let value = try await cache.value(for: "key", options: .staleWhileRevalidate) {
                 loads.add()
                 try await gate.wait()
                 throw Offline()
@@ -174,13 +174,13 @@ struct LoadingTests {
                     return String(decoding: data, as: UTF8.self)
                 }))
         try other.insert("old", for: "key", maxAge: .zero)
-        let stale = try await cache.entry(for: "key", policy: .staleWhileRevalidate) { _ in
+        let stale = try await cache.entry(for: "key", options: .staleWhileRevalidate) { _ in
             loads.add()
             return .value("loaded")
         }
         #expect(stale.value == "old" && stale.isStale)
         // Would join a load if there were one, or begin after it.
-        #expect(try await cache.value(for: "key", policy: .reload) { "reloaded" } == "reloaded")
+        #expect(try await cache.value(for: "key", options: .reload) { "reloaded" } == "reloaded")
         #expect(loads.count == 0)
     }
 
@@ -190,7 +190,7 @@ struct LoadingTests {
             let cache = try Cache<String, Int>.small(clock: clock)
             let version = try cache.insert(1, for: "key", tags: ["t"], etag: "e")
             clock.advance(seconds: 60)
-            let entry = try await cache.entry(for: "key", policy: policy) { present in
+            let entry = try await cache.entry(for: "key", options: policy) { present in
                 #expect(present?.etag == "e")
                 return .notModified(maxAge: .seconds(9))
             }
@@ -264,7 +264,7 @@ struct LoadingTests {
             clock.advance(seconds: 60)
             let gate = Gate(), begun = Gate(), sawCancellation = Counter()
             let waiter = Task {
-                try await cache.value(for: "key", policy: policy) {
+                try await cache.value(for: "key", options: policy) {
                     begun.open()
                     await gate.waitRegardless()
                     if Task.isCancelled { sawCancellation.add() }
@@ -277,7 +277,7 @@ struct LoadingTests {
             gate.open()
             // Begins when the cancelled one has ended.
             #expect(
-                try await cache.value(for: "key", policy: .reload) {
+                try await cache.value(for: "key", options: .reload) {
                     try cache.entry(for: "key", includingStale: true)?.value == 1 ? -1 : 2
                 } == 2)
             #expect(sawCancellation.count == 1)
@@ -338,7 +338,7 @@ struct LoadingTests {
             throw Offline()
         }
         try await failed.wait()
-        #expect(try await cache.value(for: "other", policy: .reload) { 2 } == 2)
+        #expect(try await cache.value(for: "other", options: .reload) { 2 } == 2)
         #expect(loads.count == 0 && cache["key"] == 1)
     }
 
@@ -420,19 +420,19 @@ struct LoadingTests {
             clock.advance(seconds: 60)
             var seen: [Cache<String, Int>.Entry] = []
             for try await entry in cache.entries(
-                for: "key", policy: .default, load: { stored in stored?.etag == "v1" ? .notModified() : .value(2) })
+                for: "key", options: .default, load: { stored in stored?.etag == "v1" ? .notModified() : .value(2) })
             { seen.append(entry) }
             #expect(seen.map(\.value) == [1, 1] && seen.map(\.isStale) == [true, false])
             #expect(seen.first?.version == seen.last?.version)
         }
         clock.advance(seconds: 60)
         var kept: [Int] = []
-        for try await entry in cache.entries(for: "key", policy: .staleIfError, load: { _ in throw Offline() }) {
+        for try await entry in cache.entries(for: "key", options: .staleIfError, load: { _ in throw Offline() }) {
             kept.append(entry.value)
         }
         #expect(kept == [1])
         await #expect(throws: Offline.self) {
-            for try await _ in cache.entries(for: "none", policy: .staleIfError, load: { _ in throw Offline() }) {}
+            for try await _ in cache.entries(for: "none", options: .staleIfError, load: { _ in throw Offline() }) {}
         }
         let asked = Gate()
         cache.prefetch(
@@ -445,7 +445,7 @@ struct LoadingTests {
         while cache["key"] == nil { await Task.yield() }
         #expect(cache["key"] == 1)
         kept = []
-        for try await entry in cache.entries(for: "key", policy: .reload, load: { _ in .value(2) }) {
+        for try await entry in cache.entries(for: "key", options: .reload, load: { _ in .value(2) }) {
             kept.append(entry.value)
         }
         #expect(kept == [1, 2])
@@ -473,7 +473,7 @@ struct LoadingTests {
                         switch step % 5 {
                         case 0: cache[key] = key * 1000 + step
                         case 1: cache[key] = nil
-                        case 2: _ = try? await cache.value(for: key, policy: .staleWhileRevalidate) { key * 1000 }
+                        case 2: _ = try? await cache.value(for: key, options: .staleWhileRevalidate) { key * 1000 }
                         default: if let value = cache[key] { #expect(value / 1000 == key) }
                         }
                     }
@@ -509,7 +509,7 @@ struct LoadingTests {
             try await cache.entry(for: "old") { _ in .notModified(maxAge: .seconds(-1)) }
         }
         #expect(cache.statistics.failedLoads == 7 && cache.statistics.unstored == 0)
-        #expect(try await cache.allKeys().isEmpty)
+        #expect(try cache.allKeys().isEmpty)
         // Errors of the store are not theirs.
         let large = try Cache<String, Data>.small()
         #expect(try await large.value(for: "large") { Data(count: 3 << 20) }.count == 3 << 20)
@@ -536,11 +536,12 @@ struct LoadingTests {
     func versionZero() throws {
         let cache = try Cache<String, Int>.small()
         let version = try cache.insert(1, for: "key")
-        #expect(try !cache.remove("key", version: 0) && !cache.remove("key", version: version + 1))
-        #expect(try !cache.store.touch(cache.stored("key"), version: 0, maxAge: .zero))
+        #expect(
+            try !cache.removeValue(for: "key", ifVersion: 0) && !cache.removeValue(for: "key", ifVersion: version + 1))
+        #expect(try !cache.store.touch(cache.stored("key"), ifVersion: 0, maxAge: .zero))
         #expect(try cache.insert(2, for: "key", ifVersion: 0) == nil)
         #expect(cache["key"] == 1)
-        #expect(try cache.remove("key", version: version))
+        #expect(try cache.removeValue(for: "key", ifVersion: version))
         #expect(cache["key"] == nil)
     }
 }

@@ -102,12 +102,12 @@ struct LockTests {
         user.set {
             for name in ["a", "b", "new"] { _ = cache[key(name)] }
             cache[key("new")] = Node(user)
-            _ = try? cache.remove(key("new"))
+            _ = try? cache.removeValue(for: key("new"))
             _ = try? cache.touch(key("a"))
             _ = try? cache.allKeys()
             _ = cache.prefetch(key("behind")) { Node(user) }
             Task(executorPreference: AtOnce()) {
-                _ = try? await cache.value(for: key("absent"), policy: LockTests.options) { throw Offline() }
+                _ = try? await cache.value(for: key("absent"), options: LockTests.options) { throw Offline() }
             }
             _ = cache.events
             _ = cache.changes
@@ -125,25 +125,25 @@ struct LockTests {
             cache[key("\(round)")] = Node(user)
             cache[key("failing")] = Node(user)
             _ = cache[key("a")]
-            try cache.remove(key("\(round)"))
+            try cache.removeValue(for: key("\(round)"))
             _ = try await cache.value(for: key("loaded")) {
                 user.use("loader")
                 return Node(user)
             }
             clock.advance(seconds: 61)
             for _ in 0..<2 {
-                _ = try? await cache.entry(for: key("failing"), policy: LockTests.options) { _ in
+                _ = try? await cache.entry(for: key("failing"), options: LockTests.options) { _ in
                     user.use("loader")
                     throw Failure(user)
                 }
             }
             // Otherwise the next failure would replace this one.
-            if round % 2 == 0 { _ = try await cache.value(for: key("failing"), policy: .reload) { Node(user) } }
+            if round % 2 == 0 { _ = try await cache.value(for: key("failing"), options: .reload) { Node(user) } }
             // Waiters resume within the load's last step.
             await withTaskGroup { group in
                 for _ in 0..<4 {
                     group.addTask(executorPreference: AtOnce()) {
-                        _ = try? await cache.value(for: key("b"), policy: .reload) { Node(user) }
+                        _ = try? await cache.value(for: key("b"), options: .reload) { Node(user) }
                         user.use("waiter")
                     }
                 }
@@ -176,7 +176,7 @@ struct LockTests {
             cache[Node(user, "n")] = nil
             cache[Node(user, "a"), default: Node(user)] = Node(user)
             cache.update({ $0 = Node(user) }, for: Node(user, "b"))
-            _ = cache.keys
+            _ = cache.allKeys()
             _ = cache.count
             Task(executorPreference: AtOnce()) {
                 _ = try? await cache.value(for: Node(user, "c")) { Node(user) }

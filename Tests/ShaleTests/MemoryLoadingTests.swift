@@ -53,7 +53,7 @@ struct MemoryLoadingTests {
                 }
                 for try await number in group { #expect(number == round) }
             }
-            #expect(loads.count == round && cache.value(forKey: Key("key"))?.number == round)
+            #expect(loads.count == round && cache.value(for: Key("key"))?.number == round)
             clock.advance(seconds: 60)
         }
         #expect(cache.loadKeys.isEmpty)
@@ -77,12 +77,12 @@ struct MemoryLoadingTests {
     func policies() async throws {
         cache[Key("key")] = Image(1)
         for policy in [LoadPolicy.default, .staleIfError, .staleWhileRevalidate] {
-            #expect(try await cache.value(for: Key("key"), policy: LoadOptions(policy)) { Image(2) }.number == 1)
+            #expect(try await cache.value(for: Key("key"), options: LoadOptions(policy)) { Image(2) }.number == 1)
         }
-        #expect(try await cache.value(for: Key("key"), policy: .reload) { Image(3) }.number == 3)
+        #expect(try await cache.value(for: Key("key"), options: .reload) { Image(3) }.number == 3)
         #expect(cache[Key("key")]?.number == 3)
         await #expect(throws: ShaleError.self) {
-            try await cache.value(for: Key("key"), policy: LoadOptions(jitter: 2)) { Image(4) }
+            try await cache.value(for: Key("key"), options: LoadOptions(jitter: 2)) { Image(4) }
         }
     }
 
@@ -125,10 +125,10 @@ struct MemoryLoadingTests {
         let cache = cache
         if change == .update { cache[Key("key")] = Image(4) }
         let gate = Gate()
-        let policy: LoadOptions = change == .update ? .reload : .default
+        let options: LoadOptions = change == .update ? .reload : .default
         let begun = Gate()
         let early = Task {
-            try await cache.value(for: Key("key"), policy: policy) {
+            try await cache.value(for: Key("key"), options: options) {
                 begun.open()
                 await gate.waitRegardless()
                 return Image(1)
@@ -142,7 +142,7 @@ struct MemoryLoadingTests {
         case .update: cache.update({ $0 = Image(5) }, for: Key("key"))
         case .updateAbsent: cache.update({ $0 = Image(5) }, for: Key("key"), default: Image(0))
         }
-        let late = Task { try await cache.value(for: Key("key"), policy: .reload) { Image(6) }.number }
+        let late = Task { try await cache.value(for: Key("key"), options: .reload) { Image(6) }.number }
         gate.open()
         #expect(try await early.value == 1)
         #expect(try await late.value == 6)
@@ -163,7 +163,7 @@ struct MemoryLoadingTests {
     func limits() async throws {
         let cache = cache, gate = Gate()
         let error = await #expect(throws: LoadError.self) {
-            try await cache.value(for: Key("key"), policy: LoadOptions(hardLimit: .milliseconds(1))) {
+            try await cache.value(for: Key("key"), options: LoadOptions(hardLimit: .milliseconds(1))) {
                 try await gate.wait()
                 return Image(1)
             }
@@ -181,7 +181,7 @@ struct MemoryLoadingTests {
     @Test("jitter shortens lifetimes")
     func jitter() async throws {
         let cache = MemoryCache<Int, Int>(dateProvider: clock.now, entryLifetime: 60, maximumEntryCount: 0)
-        for key in 0..<100 { _ = try await cache.value(for: key, policy: LoadOptions(jitter: 1)) { key } }
+        for key in 0..<100 { _ = try await cache.value(for: key, options: LoadOptions(jitter: 1)) { key } }
         clock.advance(seconds: 30)
         #expect((10..<90).contains(cache.count))
     }

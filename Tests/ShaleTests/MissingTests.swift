@@ -16,7 +16,7 @@ struct MissingTests {
         _ cache: Cache<String, Data>, _ options: LoadOptions = .default, loads: Counter = Counter()
     ) async throws -> Bool {
         do {
-            _ = try await cache.entry(for: "key", policy: options) { present in
+            _ = try await cache.entry(for: "key", options: options) { present in
                 #expect(present == nil)
                 loads.add()
                 return .missing(maxAge: .seconds(10), tags: ["news"])
@@ -35,7 +35,7 @@ struct MissingTests {
             }
             #expect(cache["key"] == nil)
             #expect(try cache.entry(for: "key", includingStale: true) == nil)
-            #expect(try await cache.allKeys() == [])
+            #expect(try cache.allKeys() == [])
             cache.prefetch("key") {
                 loads.add()
                 return Data()
@@ -55,7 +55,7 @@ struct MissingTests {
         let cache = try open(), loads = Counter()
         #expect(try await isMissing(cache, loads: loads))
         #expect(try await isMissing(cache, .reload, loads: loads) && loads.count == 2)
-        #expect(try await cache.value(for: "key", policy: .reload) { Data([1]) } == Data([1]))
+        #expect(try await cache.value(for: "key", options: .reload) { Data([1]) } == Data([1]))
         #expect(cache["key"] == Data([1]))
     }
 
@@ -68,7 +68,7 @@ struct MissingTests {
             clock.advance(seconds: policy == .reload ? 1 : 60)
             var changes = cache.changes.makeAsyncIterator()
             await #expect(throws: LoadError.self) {
-                try await cache.entry(for: "key", policy: LoadOptions(policy)) { _ in .missing() }
+                try await cache.entry(for: "key", options: LoadOptions(policy)) { _ in .missing() }
             }
             guard case .removed("key") = await changes.next() else { Issue.record("not announced"); return }
             for each in [cache, theirs] { #expect(try each.entry(for: "key", includingStale: true) == nil) }
@@ -81,7 +81,7 @@ struct MissingTests {
         #expect(try await isMissing(cache))
         switch how {
         case 0: cache["key"] = Data([1])
-        case 1: #expect(try cache.remove("key"))
+        case 1: #expect(try cache.removeValue(for: "key"))
         default: try cache.removeAll(tagged: "news")
         }
         #expect(try await cache.value(for: "key") { Data([2]) } == Data([how == 0 ? 1 : 2]))
@@ -117,7 +117,7 @@ struct MissingTests {
         #expect(cache.statistics.unstored == 1)
         // The old value is still stored, but the loader has not failed.
         await #expect(throws: LoadError.self) {
-            try await cache.entry(for: "stale", policy: .staleIfError) { _ in .missing() }
+            try await cache.entry(for: "stale", options: .staleIfError) { _ in .missing() }
         }
         #expect(try cache.entry(for: "stale", includingStale: true)?.value == Data([1]))
     }
@@ -130,7 +130,7 @@ struct MissingTests {
         let decoder = JSONDecoder()
         decoder.userInfo[.cacheClock] = clock.now
         let copy = try decoder.decode(Cache<String, Data>.self, from: JSONEncoder().encode(cache))
-        #expect(try await copy.allKeys() == ["other"])
+        #expect(try copy.allKeys() == ["other"])
         #expect(try await copy.value(for: "key") { Data([2]) } == Data([2]))
         await #expect(throws: LoadError.self) {
             for try await entry in cache.entries(for: "key", load: { Data() }) { Issue.record("\(entry)") }

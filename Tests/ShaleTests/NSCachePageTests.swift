@@ -36,9 +36,9 @@ struct NSCachePageTests {
         let article = Article(id: Int.random(in: 0 ... .max)), directory = temporary.url
         let cache = MemoryCache<Article.ID, Article>(entryLifetime: 60 * 60, maximumEntryCount: 100)
         cache[article.id] = article
-        cache.insert(article, forKey: article.id)
-        let stored = cache.value(forKey: article.id)
-        cache.removeValue(forKey: article.id)
+        cache.insert(article, for: article.id)
+        let stored = cache.value(for: article.id)
+        cache.removeValue(for: article.id)
         #expect(stored == article && cache[article.id] == nil)
 
         cache[article.id] = article
@@ -47,8 +47,8 @@ struct NSCachePageTests {
             let folder = try FileManager.default.url(
                 for: .cachesDirectory, in: .userDomainMask, appropriateFor: nil, create: true)
             defer { try? FileManager.default.removeItem(at: folder.appendingPathComponent("\(name).cache")) }
-            try cache.saveToDisk(withName: name)
-            let saved = try MemoryCache<Article.ID, Article>.readFromDisk(withName: name)
+            let file = try cache.saveToDisk(withName: name)
+            let saved = try MemoryCache<Article.ID, Article>(contentsOf: file)
             #expect(saved[article.id] == article)
         }
 

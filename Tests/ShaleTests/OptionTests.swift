@@ -142,8 +142,8 @@ struct OptionTests {
         ranges["all"] = Range(low: -.infinity, high: .infinity)
         #expect(ranges["all"] == Range(low: -.infinity, high: .infinity))
         let directory = TemporaryDirectory()
-        try ranges.saveToDisk(withName: "ranges", in: directory.url)
-        let copy = try Cache<String, Range>.readFromDisk(withName: "ranges", in: directory.url, now: TestClock().now)
+        let file = try ranges.saveToDisk(withName: "ranges", in: directory.url)
+        let copy = try Cache<String, Range>(contentsOf: file, now: TestClock().now)
         #expect(copy["all"] == Range(low: -.infinity, high: .infinity))
     }
 }

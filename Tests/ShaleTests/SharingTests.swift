@@ -54,7 +54,7 @@ struct SharingTests {
         #expect(try mine.entry(for: "key")?.source == .memory)
 
         try inMemory()
-        #expect(try theirs.remove("key"))
+        #expect(try theirs.removeValue(for: "key"))
         #expect(try mine.entry(for: "key", includingStale: true) == nil)
         #expect(mine.memory.item(for: .compared("key")) == nil)
 

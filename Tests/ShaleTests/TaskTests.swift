@@ -60,7 +60,7 @@ struct TaskTests {
         }
         try await begun.wait()
         // Later callers do not join.
-        try cache.remove("key")
+        try cache.removeValue(for: "key")
         let second = Task(priority: .background) { try await cache.value(for: "key") { 2 } }
         let third = Task(priority: .high) { try await cache.value(for: "key") { 3 } }
         #expect(try await first.value == 1)
@@ -140,7 +140,7 @@ struct TaskTests {
             let version = try await cache.onThread { try $0.insert(i, for: i) }
             #expect(version > 0)
         }
-        try await cache.onThread { try $0.remove(0) }
+        try await cache.onThread { try $0.removeValue(for: 0) }
         try await cache.onThread { try $0.store.sync() }
         let count = try await cache.onThread { try $0.count() }
         #expect(count == barrier.count - 1)
@@ -161,7 +161,7 @@ struct TaskTests {
         for i in 0..<barrier.count { cache[i] = i }
         if isStale { clock.advance(seconds: 60) }
         try await barrier.run { i in
-            let entry = try await cache.entry(for: i, policy: .staleWhileRevalidate) { _ in throw Offline() }
+            let entry = try await cache.entry(for: i, options: .staleWhileRevalidate) { _ in throw Offline() }
             #expect(entry.value == i)
         }
     }

@@ -28,9 +28,9 @@ struct WaitTests {
         for timeout in [Duration.milliseconds(30), .zero] {
             options.lockTimeout = timeout
             let store = try Store(at: directory.path, options: options)
-            try store.set("before", for: "key")
+            try store.insert("before", for: "key")
             try holdingLock(of: directory.path) {
-                let error = #expect(throws: ShaleError.self) { try store.set("after", for: "key") }
+                let error = #expect(throws: ShaleError.self) { try store.insert("after", for: "key") }
                 #expect(error?.code == .busy)
                 let said = try #require(error?.message)
                 #expect(said.hasPrefix("\(directory.path)/shale.index: a call has waited "))
@@ -38,7 +38,7 @@ struct WaitTests {
                     said.hasSuffix("another thread of this process holds; continue or end it, or raise lockTimeout"))
                 #expect(try store.value(for: "key") == Array("before".utf8))
             }
-            try store.set("after", for: "key")
+            try store.insert("after", for: "key")
         }
         options.lockTimeout = .milliseconds(-1)
         let error = #expect(throws: ShaleError.self) { try Store(at: directory.path, options: options) }

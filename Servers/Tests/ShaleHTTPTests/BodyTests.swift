@@ -165,7 +165,7 @@ struct BodyTests {
                 if entry.size == 128 << 10 { chunk = Array(key) }
                 return chunk == nil
             }
-            if let chunk { try site.store.remove(chunk) }
+            if let chunk { try site.store.removeValue(for: chunk) }
         }
         _ = try await site.get()
         try removeChunk()

@@ -393,7 +393,7 @@ struct CacheTests {
             return true
         }
         #expect(keys.count == 2)
-        for key in keys { try site.store.set([UInt8](repeating: 9, count: 3), for: key) }
+        for key in keys { try site.store.insert([UInt8](repeating: 9, count: 3), for: key) }
         #expect(try await site.get() == "2")
         #expect(try await site.get() == "2")
         try site.store.close()

@@ -3,9 +3,9 @@ extension Cache {
     ///
     /// The load begins when the second element is requested. Cancelling the requesting task ends it.
     public func entries(
-        for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
+        for key: Key, options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
     ) -> Entries {
-        entries(for: key, policy: options) { _ in .value(try await load()) }
+        entries(for: key, options: options) { _ in .value(try await load()) }
     }
 
     /// The same for a loader that validates. If it returns `notModified`, the second element is the first with a new
@@ -14,14 +14,14 @@ extension Cache {
     /// If an entry was stored, a soft limit ends the sequence, and with `staleIfError` so does a failed load. With
     /// `reload`, a fresh entry is loaded again.
     public func entries(
-        for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable (Entry?) async throws -> Loaded
+        for key: Key, options: LoadOptions = .default, load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) -> Entries {
         var options = options
         if options.policy == .staleWhileRevalidate { options.policy = .default }
         return Entries(cache: self, key: key, options: options, load: load)
     }
 
-    /// The result of `entries(for:policy:load:)`.
+    /// The result of `entries(for:options:load:)`.
     public struct Entries: AsyncSequence, Sendable {
         fileprivate let cache: Cache
         fileprivate let key: Key
@@ -55,7 +55,7 @@ extension Cache {
                 }
                 if step == .over { return nil }
                 step = .over
-                let entry = try await cache.entry(for: key, policy: entries.options, load: entries.load)
+                let entry = try await cache.entry(for: key, options: entries.options, load: entries.load)
                 return entry.isStale && entry.stamp == first?.stamp ? nil : entry
             }
         }

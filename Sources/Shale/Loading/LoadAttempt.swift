@@ -124,10 +124,10 @@ extension Cache {
         _ present: Entry, for key: Key, since fence: Condition?, maxAge: Age
     ) async throws(ShaleError) -> Entry {
         do throws(ShaleError) {
-            let storedKey = try stored(key), maxAge = try lifetime(maxAge)
+            let storedKey = try stored(key), maxAge = try valid(maxAge)
             let isRenewed =
                 if let fence { try store.touch(storedKey, if: fence, maxAge: maxAge) } else {
-                    try store.touch(storedKey, version: present.version, maxAge: maxAge)
+                    try store.touch(storedKey, ifVersion: present.version, maxAge: maxAge)
                 }
             if isRenewed, let renewed = try await peek(key) {
                 return renewed

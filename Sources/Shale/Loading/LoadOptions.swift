@@ -17,7 +17,7 @@ public enum LoadPolicy: Sendable {
 /// ```swift
 /// let careful = LoadOptions(
 ///     .staleIfError, softLimit: .milliseconds(300), hardLimit: .seconds(10), pauseAfterFailure: .seconds(30))
-/// let entry = try await articles.entry(for: url, policy: careful) { _ in .value(try await download(url)) }
+/// let entry = try await articles.entry(for: url, options: careful) { _ in .value(try await download(url)) }
 /// ```
 ///
 /// Each caller has its own options. The options of the caller that began a load apply to the load itself. A limit costs

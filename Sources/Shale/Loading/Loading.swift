@@ -43,19 +43,19 @@ extension Cache {
     /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` if the store cannot be
     ///   read or an option is out of range.
     public nonisolated(nonsending) func value(
-        for key: Key, policy options: LoadOptions = .default, maxAge: Age? = nil, tags: [String] = [],
+        for key: Key, options: LoadOptions = .default, maxAge: Age? = nil, tags: [String] = [],
         load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await entry(for: key, policy: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
+        try await entry(for: key, options: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
     }
 
-    /// Like ``value(for:policy:maxAge:tags:load:)``, for a loader that validates: it gets the stored entry, fresh or
+    /// Like ``value(for:options:maxAge:tags:load:)``, for a loader that validates: it gets the stored entry, fresh or
     /// stale, and returns a ``Loaded``.
     ///
     /// The entry's ``Entry/source`` is where the value is from, ``Entry/isStale`` whether it is past its max age, and
     /// ``Entry/error`` why a stale value was served although the policy asked for a load.
     public nonisolated(nonsending) func entry(
-        for key: Key, policy options: LoadOptions = .default,
+        for key: Key, options: LoadOptions = .default,
         load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Entry {
         if let fault = options.fault { throw failure(fault) }

@@ -5,15 +5,15 @@ extension Cache {
     ///   end or to the hard limit.
     @discardableResult
     public func prefetch(
-        _ key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
+        _ key: Key, options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
     ) -> Prefetch<Value> {
-        prefetch(key, policy: options) { _ in .value(try await load()) }
+        prefetch(key, options: options) { _ in .value(try await load()) }
     }
 
     /// Like the other form, for a loader that validates.
     @discardableResult
     public func prefetch(
-        _ key: Key, policy options: LoadOptions = .default,
+        _ key: Key, options: LoadOptions = .default,
         load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) -> Prefetch<Value> {
         let name = description(of: key)

@@ -63,7 +63,7 @@ public final class MemoryCache<Key: Hashable, Value> {
 
     /// Stores the value, replacing one under the same key, and starts its lifetime.
     @inlinable
-    public func insert(_ value: Value, forKey key: Key) {
+    public func insert(_ value: Value, for key: Key) {
         loadKeys.change(key)
         let now = dateProvider()
         insert(entry(value, for: key, expirationDate: now.addingTimeInterval(entryLifetime)), at: now)
@@ -71,7 +71,7 @@ public final class MemoryCache<Key: Hashable, Value> {
 
     /// The value, or nil if there is none or its lifetime is over.
     @inlinable
-    public func value(forKey key: Key) -> Value? {
+    public func value(for key: Key) -> Value? {
         let hash = key.hashValue
         guard let found = find(key, from: locked { $0.first(hash) }) else { return nil }
         let isFresh = isFresh(found.entry)
@@ -86,7 +86,7 @@ public final class MemoryCache<Key: Hashable, Value> {
 
     /// Does nothing if there is no value.
     @inlinable
-    public func removeValue(forKey key: Key) {
+    public func removeValue(for key: Key) {
         loadKeys.change(key)
         let hash = key.hashValue
         if let found = find(key, from: locked { $0.first(hash) }) { _ = locked { $0.remove(found.place) } }
@@ -95,20 +95,20 @@ public final class MemoryCache<Key: Hashable, Value> {
     /// The value, or nil. Setting inserts; setting nil removes. `cache[key]? += 1` is a read and an insertion: threads
     /// that do this at once lose changes, which ``update(_:for:)`` does not.
     public subscript(key: Key) -> Value? {
-        @inlinable get { value(forKey: key) }
-        @inlinable set { if let newValue { insert(newValue, forKey: key) } else { removeValue(forKey: key) } }
+        @inlinable get { value(for: key) }
+        @inlinable set { if let newValue { insert(newValue, for: key) } else { removeValue(for: key) } }
     }
 
     /// The value, or the default if there is none. Setting inserts.
     public subscript(key: Key, default defaultValue: @autoclosure () -> Value) -> Value {
-        get { value(forKey: key) ?? defaultValue() }
-        set { insert(newValue, forKey: key) }
+        get { value(for: key) ?? defaultValue() }
+        set { insert(newValue, for: key) }
     }
 
     // MARK: All entries
 
     /// The keys of the fresh entries, the least recently used first.
-    public var keys: [Key] { fresh.map(\.key) }
+    public func allKeys() -> [Key] { fresh.map(\.key) }
 
     /// The number of fresh entries. Removes the expired ones; otherwise takes constant time.
     public var count: Int {
@@ -184,9 +184,15 @@ extension MemoryCache: Codable where Key: Codable, Value: Codable {
     ///
     /// Its clock is the decoder's `userInfo[.cacheClock]`, or the system's.
     public convenience init(from decoder: any Decoder) throws {
-        self.init(dateProvider: decoder.userInfo[.cacheClock] as? @Sendable () -> Date ?? { Date() })
+        try self.init(
+            restoring: [ArchivedEntry<Key, Value>](from: decoder),
+            now: decoder.userInfo[.cacheClock] as? @Sendable () -> Date)
+    }
+
+    private convenience init(restoring entries: [ArchivedEntry<Key, Value>], now: (@Sendable () -> Date)?) {
+        self.init(dateProvider: now ?? { Date() })
         let now = dateProvider()
-        for archived in try decoder.singleValueContainer().decode([ArchivedEntry<Key, Value>].self) {
+        for archived in entries {
             let expirationDate = archived.expirationDate ?? .distantFuture
             if now < expirationDate {
                 insert(entry(archived.value, for: archived.key, expirationDate: expirationDate), at: now)
@@ -201,15 +207,18 @@ extension MemoryCache: Codable where Key: Codable, Value: Codable {
             fresh.map { ArchivedEntry(key: $0.key, value: $0.value, expirationDate: $0.expirationDate) })
     }
 
-    /// Writes the cache atomically to `<name>.cache` as JSON, in the user's caches directory.
-    public func saveToDisk(withName name: String, using fileManager: FileManager = .default) throws {
-        try writeArchive(self, to: try archive(name, using: fileManager), using: fileManager)
+    /// Writes the cache atomically to `<name>.cache` as JSON, in the user's caches directory or in `directory`, and
+    /// returns the file. A name of another folder, as `"../x"`, is an error with the code `invalid`.
+    @discardableResult
+    public func saveToDisk(
+        withName name: String, in directory: URL? = nil, using fileManager: FileManager = .default
+    ) throws -> URL {
+        try writeArchive(self, name, in: directory, using: fileManager)
     }
 
-    /// Reads a file that `saveToDisk` of this type or of ``Cache`` has written into a new cache.
-    public static func readFromDisk(
-        withName name: String, using fileManager: FileManager = .default, now: (@Sendable () -> Date)? = nil
-    ) throws -> MemoryCache {
-        try readArchive(from: try archive(name, using: fileManager), now: now)
+    /// A new cache with the entries of a file that `saveToDisk` of this type or of ``Cache`` has written, as in
+    /// ``init(from:)``, with the clock `now` or the system's.
+    public convenience init(contentsOf file: URL, now: (@Sendable () -> Date)? = nil) throws {
+        try self.init(restoring: readArchive(file), now: now)
     }
 }

@@ -15,7 +15,7 @@ extension MemoryCache {
 extension MemoryCache where Key: Sendable, Value: Sendable {
     /// The fresh value; if there is none, loads and stores it.
     ///
-    /// Callers of one key share a load, as in ``Cache/value(for:policy:maxAge:tags:load:)``: one that is cancelled stops
+    /// Callers of one key share a load, as in ``Cache/value(for:options:maxAge:tags:load:)``: one that is cancelled stops
     /// waiting, the last one cancels the load, and a failure goes to all. If the key is inserted, updated or removed
     /// during its load, the loaded value is not stored, and later callers load again.
     ///
@@ -27,10 +27,10 @@ extension MemoryCache where Key: Sendable, Value: Sendable {
     /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` if an option is out of
     ///   range.
     public nonisolated(nonsending) func value(
-        for key: Key, policy options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
+        for key: Key, options: LoadOptions = .default, load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
         if let fault = options.fault { throw ShaleError(fault, in: nil) }
-        if options.policy != .reload, let value = value(forKey: key) { return value }
+        if options.policy != .reload, let value = value(for: key) { return value }
         let loadKey = loadKeys.object(for: key), name = String(describing: key)
         let identity = LoadIdentity(store: .memory(ObjectIdentifier(loadKey)), key: [])
         return try await WaitGraph.shared.waiting {
@@ -39,7 +39,7 @@ extension MemoryCache where Key: Sendable, Value: Sendable {
             let joined = try loader.join(loadKey) { fence in
                 if case .ifVersion(let changes) = fence { changes == loadKey.changes } else { false }
             } unless: {
-                options.policy == .reload ? nil : value(forKey: key).map(Loaded.init)
+                options.policy == .reload ? nil : value(for: key).map(Loaded.init)
             } load: { fence in
                 let changes = loadKey.changes
                 fence.set(.since(.ifVersion(UInt64(changes))))
@@ -82,9 +82,9 @@ private final class CachingMemory<Key: Hashable & Sendable, Value: Sendable>: Ca
         set { cache[key] = newValue }
     }
     nonisolated(nonsending) func value(
-        for key: Key, policy: LoadOptions, load: @escaping @Sendable () async throws -> Value
+        for key: Key, options: LoadOptions, load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await cache.value(for: key, policy: policy, load: load)
+        try await cache.value(for: key, options: options, load: load)
     }
     func removeAll() { cache.removeAll() }
 }

@@ -86,7 +86,7 @@ public final class CacheDiskManager: Sendable {
     @discardableResult
     func store(_ reference: CacheReference) -> UInt64? {
         attempt { store throws(ShaleError) in
-            try store.set(
+            try store.insert(
                 reference.data, for: stored(reference.identifier), maxAge: .forever, meta: try reference.meta())
         } ?? nil
     }

@@ -145,7 +145,7 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
         _ key: ViewKey, _ options: LoadOptions = .default, from origin: @escaping @Sendable () throws -> Origin
     ) async throws -> Component {
         do {
-            return try await cache.entry(for: key, policy: options) { stored in
+            return try await cache.entry(for: key, options: options) { stored in
                 let response = try await response(of: origin(), unless: stored?.etag)
                 if response.isNotModified { return .notModified(maxAge: response.maxAge) }
                 return .value(try decode(response), maxAge: response.maxAge, etag: response.hash)

@@ -41,12 +41,12 @@ extension ProviderCache {
         do {
             if !isEvicting {
                 // If there was no record, one that another task has stored since is accepted.
-                let entry = try await records.entry(for: key, policy: record == nil ? .default : .reload) { _ in
+                let entry = try await records.entry(for: key, options: record == nil ? .default : .reload) { _ in
                     .value(
                         try await load(), maxAge: provider.lifeCache?.age, tags: key.tags,
                         pinned: !provider.expirable())
                 }
-                return Reply(source: Source(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
+                return Reply(source: .init(entry.source), cacheables: try coder.decode(entry.value, of: key.provider))
             }
             // Does not join a load: joining would skip this provider's eviction.
             let fence = try? records.fence(for: key)
@@ -83,7 +83,7 @@ extension ProviderCache {
     func removeExpired() throws(ShaleError) {
         try records.store.forEach(includingStale: true) { key, entry, _ in
             // A failed removal does not matter: readers find the record expired.
-            if entry.isStale { _ = try? records.store.remove(key, version: entry.version) }
+            if entry.isStale { _ = try? records.store.removeValue(for: key, ifVersion: entry.version) }
             return true
         }
     }
@@ -99,11 +99,11 @@ extension ProviderCache {
             let value = try? coder.decode(entry.value, of: key.provider)
         {
             return Record(
-                reply: Reply(source: Source(entry.source), cacheables: value), isExpired: isExpired,
+                reply: Reply(source: .init(entry.source), cacheables: value), isExpired: isExpired,
                 version: entry.version)
         }
         // By version, as another task may have stored a record since.
-        try records.remove(key, version: entry.version)
+        try records.removeValue(for: key, ifVersion: entry.version)
         return nil
     }
 
@@ -126,7 +126,7 @@ extension ProviderCache {
 
     private func remove(_ evict: EvictProvider?, _ key: RecordKey) throws(ShaleError) {
         if evict is EvictDynamicKeyGroup {
-            try records.remove(key)
+            try records.removeValue(for: key)
         } else if evict is EvictDynamicKey, let tag = key.dynamicKeyTag {
             try records.removeAll(tagged: tag)
         } else {

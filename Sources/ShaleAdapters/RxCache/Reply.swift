@@ -2,6 +2,23 @@ import Shale
 
 /// Data with its source.
 public struct Reply<Value: Sendable>: Sendable {
+    /// Where data came from.
+    public enum Source: String, Sendable {
+        case memory = "Memory"
+        case persistence = "Persistence"
+        /// The loader.
+        case cloud = "Cloud"
+
+        init(_ source: EntrySource) {
+            self =
+                switch source {
+                case .memory: .memory
+                case .store: .persistence
+                case .loader: .cloud
+                }
+        }
+    }
+
     public let source: Source
     public let cacheables: Value
 
@@ -12,20 +29,3 @@ public struct Reply<Value: Sendable>: Sendable {
 }
 
 extension Reply: Equatable where Value: Equatable {}
-
-/// Where data came from.
-public enum Source: String, Sendable {
-    case memory = "Memory"
-    case persistence = "Persistence"
-    /// The loader.
-    case cloud = "Cloud"
-
-    init(_ source: EntrySource) {
-        self =
-            switch source {
-            case .memory: .memory
-            case .store: .persistence
-            case .loader: .cloud
-            }
-    }
-}

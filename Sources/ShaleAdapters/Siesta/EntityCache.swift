@@ -19,18 +19,18 @@ public protocol EntityCache: Sendable {
     /// The key for a resource, for reads and writes. Nil: the resource is not cached.
     func key(for resource: Resource) -> Key?
     /// The entity that was written last, or nil.
-    func readEntity(forKey key: Key) -> Entity<ContentType>?
+    func readEntity(forKey key: Key) -> Resource.Entity<ContentType>?
     /// Stores the entity. The cache may ignore entities that it cannot store.
-    func writeEntity(_ entity: Entity<ContentType>, forKey key: Key)
+    func writeEntity(_ entity: Resource.Entity<ContentType>, forKey key: Key)
     /// A fence that detects later changes to the key's entity; nil: the cache does not support fences. A resource calls
     /// this before each load.
     func fence(forKey key: Key) -> EntityFence?
     /// Stores a loaded entity, unless the key's entity has changed since the fence.
-    func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence)
+    func writeEntity(_ entity: Resource.Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence)
     /// Sets the timestamp of the stored entity, in seconds since the reference date. Does nothing if there is none.
     func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key)
     /// The same, if the stored entity is still the one that was validated.
-    func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>)
+    func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Resource.Entity<ContentType>)
     /// Removes the entity: until the next write, reads return nil.
     func removeEntity(forKey key: Key)
     /// The queue for the cache's work.
@@ -45,12 +45,16 @@ public struct EntityFence: Sendable {
 extension EntityCache {
     /// Nil: does not support fences.
     public func fence(forKey key: Key) -> EntityFence? { nil }
-    public func writeEntity(_ entity: Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence) {
+    public func writeEntity(
+        _ entity: Resource.Entity<ContentType>, forKey key: Key, ifUnchangedSince fence: EntityFence
+    ) {
         writeEntity(entity, forKey: key)
     }
 
     /// Does not check the stored entity.
-    public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<ContentType>) {
+    public func updateEntityTimestamp(
+        _ timestamp: TimeInterval, forKey key: Key, of validated: Resource.Entity<ContentType>
+    ) {
         updateEntityTimestamp(timestamp, forKey: key)
     }
 
@@ -68,13 +72,13 @@ extension EntityCache {
 
 /// The calls of a resource. Each runs on the work queue, unless the cache has no key for the resource.
 extension EntityCache {
-    func read(for resource: Resource) async -> Entity<any Sendable>? {
+    func read(for resource: Resource) async -> Resource.Entity<any Sendable>? {
         await onWorkQueue(for: resource) { $0.readEntity(forKey: $1)?.withContentRetyped() } ?? nil
     }
 
     /// Skips content of a type that the cache cannot store.
-    func write(_ entity: Entity<any Sendable>, for resource: Resource, since fence: EntityFence?) async {
-        guard let entity: Entity<ContentType> = entity.withContentRetyped() else { return }
+    func write(_ entity: Resource.Entity<any Sendable>, for resource: Resource, since fence: EntityFence?) async {
+        guard let entity: Resource.Entity<ContentType> = entity.withContentRetyped() else { return }
         await onWorkQueue(for: resource) {
             if let fence {
                 $0.writeEntity(entity, forKey: $1, ifUnchangedSince: fence)
@@ -88,8 +92,10 @@ extension EntityCache {
         await onWorkQueue(for: resource) { $0.fence(forKey: $1) } ?? nil
     }
 
-    func updateTimestamp(_ timestamp: TimeInterval, for resource: Resource, of validated: Entity<any Sendable>) async {
-        guard let validated: Entity<ContentType> = validated.withContentRetyped() else { return }
+    func updateTimestamp(_ timestamp: TimeInterval, for resource: Resource, of validated: Resource.Entity<any Sendable>)
+        async
+    {
+        guard let validated: Resource.Entity<ContentType> = validated.withContentRetyped() else { return }
         await onWorkQueue(for: resource) { $0.updateEntityTimestamp(timestamp, forKey: $1, of: validated) }
     }
 

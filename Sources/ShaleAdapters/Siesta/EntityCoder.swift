@@ -17,7 +17,7 @@ struct EntityCoder<Content: Sendable>: Sendable {
         let timestamp: TimeInterval
     }
 
-    func encode(_ entity: Entity<Content>) throws -> Data {
+    func encode(_ entity: Resource.Entity<Content>) throws -> Data {
         let head = try JSONEncoder().encode(
             Head(charset: entity.charset, headers: entity.headers, timestamp: entity.timestamp))
         var bytes = withUnsafeBytes(of: UInt32(head.count).littleEndian) { Data($0) }
@@ -26,11 +26,11 @@ struct EntityCoder<Content: Sendable>: Sendable {
         return bytes
     }
 
-    func decode(_ bytes: Data) throws -> Entity<Content> {
+    func decode(_ bytes: Data) throws -> Resource.Entity<Content> {
         let length = bytes.prefix(4).reversed().reduce(0) { $0 << 8 | Int($1) }
         let rest = bytes.dropFirst(4)
         let head = try JSONDecoder().decode(Head.self, from: Data(rest.prefix(length)))
-        return Entity(
+        return Resource.Entity(
             content: try content.decode(Data(rest.dropFirst(length))), charset: head.charset, headers: head.headers,
             timestamp: head.timestamp)
     }

@@ -28,7 +28,7 @@ struct Observer: Sendable {
 /// An event with the state after it, so that its reader need not call the resource.
 public struct ResourceUpdate: Sendable {
     public let event: ResourceEvent
-    public let latestData: Entity<any Sendable>?
+    public let latestData: Resource.Entity<any Sendable>?
     public let latestError: (any Error)?
 }
 

@@ -20,7 +20,7 @@ import Shale
 public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Codable & Sendable>: EntityCache {
     public typealias ContentType = Content
     public let workQueue: DispatchQueue
-    private let entities: Cache<Key, Entity<Content>>
+    private let entities: Cache<Key, Resource.Entity<Content>>
     private let keyForResource: @Sendable (Resource) -> Key?
     private let onFailure: @Sendable (ShaleError) -> Void
 
@@ -51,19 +51,19 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
 
     public func key(for resource: Resource) -> Key? { keyForResource(resource) }
 
-    public func readEntity(forKey key: Key) -> Entity<Content>? {
+    public func readEntity(forKey key: Key) -> Resource.Entity<Content>? {
         reporting { () throws(ShaleError) in try entities.value(for: key) } ?? nil
     }
 
     /// The entity if its content is of the type that the context requires, for example `Any`.
-    public func readEntity<Expected>(forKey key: Key) -> Entity<Expected>? {
-        let entity: Entity<Content>? = readEntity(forKey: key)
+    public func readEntity<Expected>(forKey key: Key) -> Resource.Entity<Expected>? {
+        let entity: Resource.Entity<Content>? = readEntity(forKey: key)
         return entity?.withContentRetyped()
     }
 
     /// Stores the entity. Ignores content of another type than this cache's, and content that the coder cannot encode.
-    public func writeEntity<Given>(_ entity: Entity<Given>, forKey key: Key) {
-        guard let entity: Entity<Content> = entity.withContentRetyped() else { return }
+    public func writeEntity<Given>(_ entity: Resource.Entity<Given>, forKey key: Key) {
+        guard let entity: Resource.Entity<Content> = entity.withContentRetyped() else { return }
         reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key) }
     }
 
@@ -73,7 +73,7 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
 
     /// Like ``writeEntity(_:forKey:)``, for a loaded entity: stores nothing if any process has written or removed the
     /// key's entity since the fence.
-    public func writeEntity(_ entity: Entity<Content>, forKey key: Key, ifUnchangedSince fence: EntityFence) {
+    public func writeEntity(_ entity: Resource.Entity<Content>, forKey key: Key, ifUnchangedSince fence: EntityFence) {
         reporting { () throws(ShaleError) in _ = try entities.insert(entity, for: key, if: fence.condition) }
     }
 
@@ -85,11 +85,15 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
 
     /// The same, if the stored entity is the one that was validated, which means that it has the same timestamp and
     /// etag.
-    public func updateEntityTimestamp(_ timestamp: TimeInterval, forKey key: Key, of validated: Entity<Content>) {
+    public func updateEntityTimestamp(
+        _ timestamp: TimeInterval, forKey key: Key, of validated: Resource.Entity<Content>
+    ) {
         updateTimestamp(timestamp, forKey: key) { $0.timestamp == validated.timestamp && $0.etag == validated.etag }
     }
 
-    private func updateTimestamp(_ timestamp: TimeInterval, forKey key: Key, if isMeant: (Entity<Content>) -> Bool) {
+    private func updateTimestamp(
+        _ timestamp: TimeInterval, forKey key: Key, if isMeant: (Resource.Entity<Content>) -> Bool
+    ) {
         reporting { () throws(ShaleError) in
             guard let stored = try entities.entry(for: key), isMeant(stored.value) else { return }
             var entity = stored.value
@@ -100,7 +104,7 @@ public struct ShaleEntityCache<Key: Hashable & Codable & Sendable, Content: Coda
 
     /// Removes the entity: until the next write, reads return nil, in all processes.
     public func removeEntity(forKey key: Key) {
-        reporting { () throws(ShaleError) in _ = try entities.remove(key) }
+        reporting { () throws(ShaleError) in _ = try entities.removeValue(for: key) }
     }
 
     @discardableResult

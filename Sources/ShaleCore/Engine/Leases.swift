@@ -162,8 +162,8 @@ extension Engine {
     }
 
     private func isDueEarly(_ found: Found, _ options: LeaseOptions) -> Bool {
-        guard options.refreshAhead > 0, found.expires != Age.never else { return false }
-        let left = found.expires &- Age.publicPoint(ref.pointee.clock.now48)
+        guard options.refreshAhead > 0, found.expires != Time48.never else { return false }
+        let left = found.expires &- Time48.publicPoint(ref.pointee.clock.now48)
         guard RefreshAhead.mayBeDue(left: left, mean: options.refreshAhead) else { return false }
         var chance: UInt64 = 0
         return shim_sys_random(&chance, 8) == 8

@@ -36,7 +36,7 @@ struct RecordHeader {
     @inline(__always)
     init(
         kind: Kind, codec: UInt8 = Codec.raw, flags: UInt8 = 0, tagCount: Int = 0, keyLength: Int, metaLength: Int = 0,
-        storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = Age.neverPoint,
+        storedLength: Int = 0, rawLength: Int = 0, created: UInt64 = 0, expires: UInt64 = Time48.neverPoint,
         dictionary: UInt16 = 0
     ) {
         lsn = 0
@@ -154,7 +154,7 @@ struct RecordHeader {
 
     /// The part of its lifetime that a reader needs.
     @inline(__always) func deadline(at p: Memory) -> UInt64 {
-        keepsStale && expires != Age.neverPoint ? p.u64(RecordHeader.size) : expires
+        keepsStale && expires != Time48.neverPoint ? p.u64(RecordHeader.size) : expires
     }
     @inline(__always) func lifetime(at p: Memory) -> Lifetime {
         Lifetime(expires: expires, keepsStale: keepsStale, staleWord: keepsStale ? p.u64(RecordHeader.size) : 0)

@@ -33,7 +33,7 @@ public struct Configuration: Sendable {
 
     static let defaultCapacity: UInt64 = 1 << 30
 
-    static func isAge(_ age: Int64) -> Bool { age >= Age.none }
+    static func isAge(_ age: Int64) -> Bool { age >= Time48.none }
 
     func validate() throws(Failure) {
         if capacity != 0, capacity < Limits.capacity {
@@ -71,9 +71,9 @@ public struct Configuration: Sendable {
         block.eviction = eviction ?? .lru
         block.shards = shards != 0 ? shards : newShards(block.capacity)
         block.segmentSize = segmentSize != 0 ? segmentSize : newSegmentSize(of: block)
-        block.maxAge = maxAge == 0 ? Age.never : maxAge
-        block.stale = stale == 0 ? Age.none : stale
-        let units = Age.point(now) / SlotExpiry.unit
+        block.maxAge = maxAge == 0 ? Time48.never : maxAge
+        block.stale = stale == 0 ? Time48.none : stale
+        let units = Time48.point(now) / SlotExpiry.unit
         block.expiryBase = units > 65_536 ? units - 65_536 : 0
         block.mode = mode == 0 ? 0o600 : mode
         let dictionary = Geometry.dictionaryFrames(Int(block.capacity))

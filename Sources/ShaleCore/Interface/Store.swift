@@ -5,11 +5,11 @@ import CShalePlatform
 ///
 /// ```swift
 /// let store = try Store(at: "/var/cache/app")
-/// try store.set("value", for: "key", maxAge: .seconds(60), tags: ["news"])
+/// try store.insert("value", for: "key", maxAge: .seconds(60), tags: ["news"])
 /// let bytes = try store.value(for: "key")
 /// ```
 ///
-/// Any thread may call every method. A completed `set` survives `kill -9`; a power failure may take what was written
+/// Any thread may call every method. A completed `insert` survives `kill -9`; a power failure may take what was written
 /// after the last `sync()` or orderly close, and what a full store has moved or evicted since: see `sync()`. A store
 /// may evict any entry to make room: keep the original data elsewhere. The store closes when its last reference is
 /// released, or by `close()`.
@@ -34,10 +34,10 @@ public final class Store: Sendable {
         public var reserveCapacity: Int?
         /// Nil: as many as fit.
         public var maxEntries: Int?
-        /// Default age of an entry. Nil: the one set at creation, or for ever.
-        public var maxAge: Lifetime?
+        /// Default age of an entry. Nil: the one set at creation, or forever.
+        public var maxAge: Age?
         /// How long an entry is kept past its age. Nil: as set at creation, or not at all.
-        public var stale: Lifetime?
+        public var staleFor: Age?
         /// Nil: chosen from the capacity; one up to 128 MiB or 65,536 entries.
         public var shards: Int?
         /// Bytes, a power of two from 128 KiB to 16 MiB. Nil: chosen from the capacity.
@@ -67,36 +67,11 @@ public final class Store: Sendable {
         /// reads.
         public var now: (@Sendable () -> Int64)?
 
-        public init(capacity: Int? = nil, maxEntries: Int? = nil, maxAge: Lifetime? = nil, stale: Lifetime? = nil) {
+        public init(capacity: Int? = nil, maxEntries: Int? = nil, maxAge: Age? = nil, staleFor: Age? = nil) {
             self.capacity = capacity
             self.maxEntries = maxEntries
             self.maxAge = maxAge
-            self.stale = stale
-        }
-    }
-
-    /// An age: a duration in whole milliseconds, for ever, or none at all.
-    public enum Lifetime: Sendable, Equatable {
-        case of(Duration)
-        case forever
-        /// As a max age: stale at once. As a stale period: not kept past its age.
-        case zero
-
-        public static func seconds(_ seconds: Int) -> Lifetime { .of(.seconds(seconds)) }
-        public static func milliseconds(_ milliseconds: Int) -> Lifetime { .of(.milliseconds(milliseconds)) }
-
-        /// A duration below a millisecond counts as one; below zero it is an error.
-        var milliseconds: Int64 {
-            switch self {
-            case .forever: return Age.never
-            case .zero: return Age.none
-            case .of(let duration):
-                let parts = duration.components
-                if parts.seconds < 0 || parts.attoseconds < 0 { return -2 }
-                if parts.seconds > Int64.max / 2000 { return Age.never }
-                let ms = parts.seconds * 1000 + parts.attoseconds / 1_000_000_000_000_000
-                return ms == 0 ? (duration == .zero ? Age.none : 1) : ms
-            }
+            self.staleFor = staleFor
         }
     }
 
@@ -107,8 +82,9 @@ public final class Store: Sendable {
         configuration.capacity = UInt64(max(0, options.capacity ?? 0))
         configuration.reserveCapacity = UInt64(max(0, options.reserveCapacity ?? 0))
         configuration.maxEntries = UInt64(max(0, options.maxEntries ?? 0))
-        configuration.maxAge = options.maxAge?.milliseconds ?? 0
-        configuration.stale = options.stale?.milliseconds ?? 0
+        let now = options.now ?? { shim_now_ms() }
+        configuration.maxAge = options.maxAge?.milliseconds(from: now()) ?? 0
+        configuration.stale = options.staleFor?.milliseconds(from: now()) ?? 0
         configuration.shards = UInt32(clamping: options.shards ?? 0)
         configuration.segmentSize = UInt32(clamping: options.segmentSize ?? 0)
         configuration.mode = options.permissions
@@ -118,7 +94,7 @@ public final class Store: Sendable {
         configuration.mustExist = options.mustExist
         configuration.syncsAtClose = options.syncsAtClose
         if let timeout = options.lockTimeout {
-            configuration.waits.limit = timeout == .zero ? 1 : Lifetime.of(timeout).milliseconds
+            configuration.waits.limit = timeout == .zero ? 1 : timeout.age
         }
         waitObservers = WaitObservers(options.onWait)
         waitObservers.listen(to: &configuration.waits)
@@ -152,7 +128,7 @@ public final class Store: Sendable {
     }
 
     /// The time by which this store evaluates ages, in milliseconds since 1970.
-    public var now: Int64 { Age.publicPoint(Age.point(clock?.now() ?? shim_now_ms())) }
+    public var now: Int64 { Time48.publicPoint(Time48.point(clock?.now() ?? shim_now_ms())) }
 
     deinit { try? close() }
 

@@ -3,7 +3,7 @@
 public struct Lease: Sendable, Equatable {
     let token: UInt64
 
-    /// For the set that stores the loaded value: it happens only if, since the lease was granted, the key was not set,
+    /// For the insertion that stores the loaded value: it happens only if, since the lease was granted, the key was not set,
     /// removed or expired, the store not cleared, and none of the value's tags invalidated or expired.
     public var fence: Condition { .ifUnchanged(since: token) }
 }
@@ -22,7 +22,7 @@ extension Store {
     public func lease(_ key: some StoreBytes, for time: Duration) throws(ShaleError) -> Lease? {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.lease(bytes, milliseconds: Lifetime.of(time).milliseconds)
+                try engine.lease(bytes, milliseconds: time.age)
             }
         }.map(Lease.init)
     }
@@ -32,7 +32,7 @@ extension Store {
     public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.renew(bytes, lease: lease.token, milliseconds: Lifetime.of(time).milliseconds)
+                try engine.renew(bytes, lease: lease.token, milliseconds: time.age)
             }
         }
     }
@@ -42,7 +42,7 @@ extension Store {
         .ifUnchanged(since: try withShard(of: key) { shard, _ in shard.drawToken() })
     }
 
-    /// Whether a set of the key with this fence would happen, regardless of the value's tags. Costs a lock.
+    /// Whether an insertion of the key with this fence would happen, regardless of the value's tags. Costs a lock.
     package func isUnchanged(_ key: some StoreBytes, since fence: Condition) throws(ShaleError) -> Bool {
         guard case .ifUnchanged(let token) = fence else { return true }
         return try withShard(of: key) { shard, key in shard.isUnchanged(key, since: token) }

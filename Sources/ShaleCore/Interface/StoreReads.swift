@@ -10,7 +10,7 @@ extension Store {
         public let createdAt: Int64
         /// Milliseconds since 1970; nil: never.
         public let expiresAt: Int64?
-        /// Changes with every set.
+        /// Changes with every insertion.
         public let version: UInt64
         /// Bytes of the value after compression.
         public let storedSize: Int
@@ -21,7 +21,7 @@ extension Store {
             size = found.size
             self.meta = meta
             createdAt = found.created
-            expiresAt = found.expires == Age.never ? nil : found.expires
+            expiresAt = found.expires == Time48.never ? nil : found.expires
             version = found.version
             storedSize = Int(found.storedSize)
             isStale = found.isStale
@@ -124,7 +124,7 @@ extension Store {
     }
 
     /// Walks all entries, in no promised order, until `body` returns false. A key that exists throughout comes exactly
-    /// once, even if its value is replaced meanwhile; no key comes twice; a key that is set, removed or evicted
+    /// once, even if its value is replaced meanwhile; no key comes twice; a key that is inserted, removed or evicted
     /// meanwhile may or may not come. If a writer replaces the index that a read-only store uses, an error ends the
     /// walk.
     public func forEach(

@@ -3,15 +3,15 @@ extension Store {
     /// Stores a value and returns its version, or nil if the condition did not hold.
     @inlinable
     @discardableResult
-    public func set(
-        _ value: some StoreBytes, for key: some StoreBytes, maxAge: Lifetime? = nil, stale: Lifetime? = nil,
+    public func insert(
+        _ value: some StoreBytes, for key: some StoreBytes, maxAge: Age? = nil, staleFor: Age? = nil,
         tags: [String] = [],
         meta: [UInt8] = [], condition: Condition = .always, pinned: Bool = false, uncompressed: Bool = false
     ) throws(ShaleError) -> UInt64? {
         try key.withStoreBytes { keyBytes throws(ShaleError) in
             try value.withStoreBytes { valueBytes throws(ShaleError) in
                 try write(
-                    valueBytes, for: keyBytes, maxAge: maxAge, stale: stale, tags: tags, meta: meta,
+                    valueBytes, for: keyBytes, maxAge: maxAge, staleFor: staleFor, tags: tags, meta: meta,
                     condition: condition, pinned: pinned,
                     uncompressed: uncompressed)
             }
@@ -20,13 +20,13 @@ extension Store {
 
     @usableFromInline
     func write(
-        _ value: UnsafeRawBufferPointer, for key: UnsafeRawBufferPointer, maxAge: Lifetime?, stale: Lifetime?,
+        _ value: UnsafeRawBufferPointer, for key: UnsafeRawBufferPointer, maxAge: Age?, staleFor: Age?,
         tags: [String], meta: [UInt8],
         condition: Condition, pinned: Bool, uncompressed: Bool
     ) throws(ShaleError) -> UInt64? {
         var options = SetOptions()
-        options.maxAge = maxAge?.milliseconds ?? 0
-        options.stale = stale?.milliseconds ?? 0
+        options.maxAge = maxAge?.milliseconds(from: now) ?? 0
+        options.stale = staleFor?.milliseconds(from: now) ?? 0
         options.condition = condition
         options.isPinned = pinned
         options.isUncompressed = uncompressed
@@ -46,7 +46,7 @@ extension Store {
 
     /// Removes an entry. Returns whether there was one. With a version, an entry that has another one stays.
     @discardableResult
-    public func remove(_ key: some StoreBytes, version: UInt64? = nil) throws(ShaleError) -> Bool {
+    public func removeValue(for key: some StoreBytes, ifVersion version: UInt64? = nil) throws(ShaleError) -> Bool {
         // The engine takes 0 for any version; no entry has it.
         if version == 0 { return false }
         defer { evictionObservers.tell() }
@@ -58,25 +58,25 @@ extension Store {
     /// Gives an entry, fresh or stale, a new age from now. Returns false if there is none. With a version, an entry
     /// that has another one keeps its age.
     @discardableResult
-    public func touch(_ key: some StoreBytes, version: UInt64? = nil, maxAge: Lifetime? = nil) throws(ShaleError)
+    public func touch(_ key: some StoreBytes, ifVersion version: UInt64? = nil, maxAge: Age? = nil) throws(ShaleError)
         -> Bool
     {
         if version == 0 { return false }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.touch(bytes, version: version ?? 0, maxAge: maxAge?.milliseconds ?? 0)
+                try engine.touch(bytes, version: version ?? 0, maxAge: maxAge?.milliseconds(from: now) ?? 0)
             }
         } == .ok
     }
 
     /// The same, if neither the key nor the entry's tags have changed since the fence.
-    package func touch(_ key: some StoreBytes, if fence: Condition, maxAge: Lifetime) throws(ShaleError) -> Bool {
+    package func touch(_ key: some StoreBytes, if fence: Condition, maxAge: Age) throws(ShaleError) -> Bool {
         guard case .ifUnchanged(let token) = fence else { return try touch(key, maxAge: maxAge) }
         defer { evictionObservers.tell() }
         return try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.touch(bytes, since: token, maxAge: maxAge.milliseconds)
+                try engine.touch(bytes, since: token, maxAge: maxAge.milliseconds(from: now))
             }
         } == .ok
     }
@@ -100,12 +100,12 @@ extension Store {
         }
     }
 
-    /// Removes every entry that carries the tag and was set before the call. The cost grows with the number of shards.
-    public func invalidate(tag: String) throws(ShaleError) { try invalidate(tag, expires: false) }
+    /// Removes every entry that carries the tag and was inserted before the call. The cost grows with the number of shards.
+    public func removeAll(tagged tag: String) throws(ShaleError) { try invalidate(tag, expires: false) }
 
-    /// Makes every entry stale that carries the tag and was set before the call, as ``expire(_:)`` does. The cost grows
+    /// Makes every entry stale that carries the tag and was inserted before the call, as ``expire(_:)`` does. The cost grows
     /// with the number of shards.
-    public func expire(tag: String) throws(ShaleError) { try invalidate(tag, expires: true) }
+    public func expireAll(tagged tag: String) throws(ShaleError) { try invalidate(tag, expires: true) }
 
     private func invalidate(_ tag: String, expires: Bool) throws(ShaleError) {
         defer { evictionObservers.tell() }

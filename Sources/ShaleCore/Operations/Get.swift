@@ -113,12 +113,12 @@ extension ShardReader {
             let record = try match(sighting, key)
             let value = try followTouch(record, sighting, key)
             var isStale = try evaluateAge(record, sighting, epoch, options)
-            found.expires = Age.publicPoint(record.header.expires)
+            found.expires = Time48.publicPoint(record.header.expires)
             if value.header.tagCount > 0, header.hasTags,
                 let expires = try evaluateTags(record, value, sighting, epoch, options)
             {
                 isStale = true
-                found.expires = Age.publicPoint(expires)
+                found.expires = Time48.publicPoint(expires)
             }
             found.metaSize = value.header.metaLength
             found.size = value.header.rawLength
@@ -146,7 +146,7 @@ extension ShardReader {
                 else { throw .moved }
             }
 
-            found.created = Age.publicPoint(value.header.created)
+            found.created = Time48.publicPoint(value.header.created)
             found.version = value.header.lsn
             found.isStale = isStale
             found.isPinned = value.header.isPinned
@@ -183,7 +183,7 @@ extension ShardReader {
         throws(Outcome) -> Bool
     {
         let expires = record.header.expires
-        if expires == Age.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
+        if expires == Time48.neverPoint || engine.pointee.clock.isWellBefore(expires) { return false }
         let deadline = record.header.deadline(at: record.spot.at), now = engine.pointee.clock.now48,
             isStale = now >= expires
         // (Its replacement may be fresh.)

@@ -13,27 +13,27 @@ struct Lifetime {
     }
 
     init(from now: UInt64, maxAge: Int64, stale: Int64) {
-        expires = Age.after(now, age: maxAge)
+        expires = Time48.after(now, age: maxAge)
         keepsStale = stale > 0
-        staleWord = stale <= 0 ? 0 : expires == Age.neverPoint ? UInt64(stale) : Age.after(expires, age: stale)
+        staleWord = stale <= 0 ? 0 : expires == Time48.neverPoint ? UInt64(stale) : Time48.after(expires, age: stale)
     }
 
-    static let forever = Lifetime(expires: Age.neverPoint, keepsStale: false, staleWord: 0)
+    static let forever = Lifetime(expires: Time48.neverPoint, keepsStale: false, staleWord: 0)
 
     /// When the entry may no longer be served, stale or not.
-    @inline(__always) var deadline: UInt64 { keepsStale && expires != Age.neverPoint ? staleWord : expires }
+    @inline(__always) var deadline: UInt64 { keepsStale && expires != Time48.neverPoint ? staleWord : expires }
     @inline(__always) func isFresh(at now: UInt64) -> Bool { now < expires }
     @inline(__always) func isOver(at now: UInt64) -> Bool { now >= deadline }
     var stale: Int64 {
-        if !keepsStale { return Age.none }
-        if expires == Age.neverPoint { return Int64(bitPattern: staleWord) }
-        return staleWord == Age.neverPoint
-            ? Age.never : staleWord <= expires ? Age.none : Int64(truncatingIfNeeded: staleWord - expires)
+        if !keepsStale { return Time48.none }
+        if expires == Time48.neverPoint { return Int64(bitPattern: staleWord) }
+        return staleWord == Time48.neverPoint
+            ? Time48.never : staleWord <= expires ? Time48.none : Int64(truncatingIfNeeded: staleWord - expires)
     }
 
     /// Returns the lifetime that ends at `time` at the latest; the stale period starts there.
     func ended(at time: UInt64) -> Lifetime {
-        expires <= time ? self : Lifetime(from: time, maxAge: Age.none, stale: stale)
+        expires <= time ? self : Lifetime(from: time, maxAge: Time48.none, stale: stale)
     }
 }
 
@@ -44,7 +44,7 @@ enum SlotExpiry {
     static let far: UInt64 = 0xFF_FFFF
 
     static func of(deadline: UInt64, base: UInt64) -> UInt64 {
-        if deadline == Age.neverPoint { return 0 }
+        if deadline == Time48.neverPoint { return 0 }
         // (A damaged stale word may have any 64 bits.)
         let units = deadline / unit + (deadline % unit == 0 ? 0 : 1)
         if units <= base &+ 1 { return 1 }

@@ -121,20 +121,20 @@ struct ResponseStore: Sendable {
     }
 
     func removeChunks(_ id: UInt64, _ count: Int) {
-        for index in 0..<count { attempt { try store.remove(keys.chunk(id, index)) } }
+        for index in 0..<count { attempt { try store.removeValue(for: keys.chunk(id, index)) } }
     }
 
-    func remove(_ found: Found) { attempt { try store.remove(found.key, version: found.version) } }
+    func remove(_ found: Found) { attempt { try store.removeValue(for: found.key, ifVersion: found.version) } }
 
     /// Removes all responses of a URL; responses in flight are not stored.
-    func invalidate(_ url: String) { attempt { try store.remove(keys.selector(url)) } }
+    func invalidate(_ url: String) { attempt { try store.removeValue(for: keys.selector(url)) } }
 
     /// Returns false if the condition does not hold. Entries do not expire: the store evicts the least recently used
     /// when it is full.
     private func set(_ value: ByteBuffer, _ key: String, _ condition: Condition = .always) -> Bool {
         attempt {
             try value.withUnsafeReadableBytes {
-                try store.set($0, for: key, maxAge: .forever, condition: condition)
+                try store.insert($0, for: key, maxAge: .forever, condition: condition)
             }
         } != nil
     }

@@ -37,7 +37,7 @@ struct CacheTests {
         #expect(rocks.statistics.loads == 1)
         try rocks.touch("slate", maxAge: .zero)
         struct Offline: Error {}
-        #expect(try await rocks.value(for: "slate", policy: .staleIfError) { throw Offline() }.name == "Slate")
+        #expect(try await rocks.value(for: "slate", options: .staleIfError) { throw Offline() }.name == "Slate")
         let validated = try await rocks.entry(for: "slate") { $0 == nil ? .value(Rock(name: "Marl")) : .notModified() }
         #expect(validated.value.name == "Slate" && !validated.isStale)
         var seen: [String] = []

@@ -96,18 +96,20 @@ struct ByteCount: ExpressibleByArgument {
 
 /// An age: `500ms`, `30s`, `5m`, `2h`, `7d`, `never`, or `none`.
 struct AgeArgument: ExpressibleByArgument {
-    let lifetime: Store.Lifetime
+    /// Nil: never.
+    let duration: Duration?
+    var age: Age { duration.map(Age.init) ?? .forever }
 
-    init(_ time: Duration) { lifetime = .of(time) }
+    init(_ duration: Duration) { self.duration = duration }
 
     init?(argument: String) {
         switch argument {
-        case "never": lifetime = .forever
-        case "none": lifetime = .zero
+        case "never": duration = nil
+        case "none": duration = .zero
         default:
             let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)]
             guard let milliseconds = amount(argument, in: units) else { return nil }
-            lifetime = .milliseconds(milliseconds)
+            duration = .milliseconds(milliseconds)
         }
     }
 

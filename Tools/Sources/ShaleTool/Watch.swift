@@ -11,7 +11,7 @@ extension Statistics {
 extension AgeArgument {
     /// Validates the time between two samples of the counters.
     func checkInterval() throws {
-        guard case .of(let time) = lifetime, time >= .milliseconds(10) else {
+        guard let duration, duration >= .milliseconds(10) else {
             throw ValidationError("--interval must be at least 10ms")
         }
     }
@@ -37,7 +37,7 @@ func watch(
     _ path: CachePath, every interval: AgeArgument,
     _ body: (_ last: Statistics, _ now: Statistics, _ time: Duration) throws -> Bool
 ) throws {
-    guard case .of(let pause) = interval.lifetime else { return }
+    guard let pause = interval.duration else { return }
     let clock = ContinuousClock()
     var store = try path.openToRead()
     var last = try store.statistics(), lastTime = clock.now

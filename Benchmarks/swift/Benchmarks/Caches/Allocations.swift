@@ -22,8 +22,8 @@ private func measure<Value: Codable & Sendable>(_ kind: String, _ values: [Value
     }
     measure("hit \(kind) MemoryCache", keys, number) {
         let cache = MemoryCache<String, Value>(maximumEntryCount: .max)
-        for (key, value) in zip(keys, values) { cache.insert(value, forKey: key) }
-        return { cache.value(forKey: $0) }
+        for (key, value) in zip(keys, values) { cache.insert(value, for: key) }
+        return { cache.value(for: $0) }
     }
 }
 

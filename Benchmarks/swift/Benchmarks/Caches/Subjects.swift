@@ -33,8 +33,8 @@ struct ShaleSubject<Value: Sample>: Subject {
 struct MemoryCacheSubject<Value: Sample>: Subject {
     private let cache = MemoryCache<String, Value>(maximumEntryCount: .max)
 
-    func value(for key: String) -> Value? { cache.value(forKey: key) }
-    func set(_ value: Value, for key: String) { cache.insert(value, forKey: key) }
+    func value(for key: String) -> Value? { cache.value(for: key) }
+    func set(_ value: Value, for key: String) { cache.insert(value, for: key) }
 }
 
 struct NSCacheSubject<Value: Sample>: Subject {

@@ -46,7 +46,7 @@ struct Reader {
         }
         begun = clock.now
         do {
-            let entry = try await articles.entry(for: name, policy: .staleIfError) { [client] in
+            let entry = try await articles.entry(for: name, options: .staleIfError) { [client] in
                 try await client.article(name, unless: $0)
             }
             let source: Source = entry.isStale ? .stale : entry.version == stored?.version ? .revalidated : .network

@@ -151,8 +151,8 @@ struct Set: ParsableCommand {
     func run() throws {
         let store = try creation.open(path)
         let bytes = try value?.bytes ?? Input(descriptor: STDIN_FILENO, name: "standard input").readAll()
-        let version = try store.set(
-            bytes, for: key.bytes, maxAge: maxAge?.lifetime, stale: staleFor?.lifetime, tags: tags,
+        let version = try store.insert(
+            bytes, for: key.bytes, maxAge: maxAge?.age, staleFor: staleFor?.age, tags: tags,
             meta: meta?.bytes ?? [], condition: ifAbsent ? .ifAbsent : ifPresent ? .ifPresent : .always, pinned: pinned)
         if version == nil {
             let state = ifAbsent ? "already exists" : "does not exist"
@@ -181,7 +181,7 @@ struct Remove: ParsableCommand {
     @Argument(help: "The keys.")
     var keys: [Bytes]
 
-    func run() throws { try forEach(keys, in: path) { try $0.remove($1) } }
+    func run() throws { try forEach(keys, in: path) { try $0.removeValue(for: $1) } }
 }
 
 struct Expire: ParsableCommand {
@@ -212,7 +212,7 @@ struct Tags: ParsableCommand {
 
         func run() throws {
             let store = try path.openToWrite()
-            for tag in tags { try store.invalidate(tag: tag) }
+            for tag in tags { try store.removeAll(tagged: tag) }
             try store.close()
         }
     }
@@ -227,7 +227,7 @@ struct Tags: ParsableCommand {
 
         func run() throws {
             let store = try path.openToWrite()
-            for tag in tags { try store.expire(tag: tag) }
+            for tag in tags { try store.expireAll(tagged: tag) }
             try store.close()
         }
     }

@@ -20,7 +20,7 @@ struct Report: ParsableCommand {
     var interval: AgeArgument?
 
     func validate() throws {
-        if length.lifetime == .forever { throw ValidationError("--for must be a time, such as 60s, or none") }
+        if length.duration == nil { throw ValidationError("--for must be a time, such as 60s, or none") }
         try interval?.checkInterval()
     }
 
@@ -52,7 +52,7 @@ struct Report: ParsableCommand {
 
     private func record() throws -> Session {
         var session = Session()
-        guard case .of(let length) = length.lifetime, length > .zero else { return session }
+        guard let length = length.duration, length > .zero else { return session }
         let hundredth = min(.seconds(1), max(.milliseconds(10), length / 100))
         try watch(path, every: interval ?? AgeArgument(hundredth)) { last, now, time in
             session.add(Change(from: last, to: now, in: time))

@@ -207,9 +207,9 @@ struct Import: ParsableCommand {
                 return
             }
             do {
-                let version = try store.set(
+                let version = try store.insert(
                     value, for: key, maxAge: left.map { .milliseconds(Int($0)) } ?? .forever,
-                    stale: command.staleFor?.lifetime, tags: command.tags, meta: meta ?? [],
+                    staleFor: command.staleFor?.age, tags: command.tags, meta: meta ?? [],
                     condition: command.ifAbsent ? .ifAbsent : .always, pinned: pinned)
                 if version == nil { present += 1 } else { stored += 1 }
             } catch {

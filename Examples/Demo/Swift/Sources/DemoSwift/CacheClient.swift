@@ -33,12 +33,12 @@ struct CacheClient {
 
     /// Returns an error message, or nil.
     func set(_ key: UnsafeRawBufferPointer, to value: UnsafeRawBufferPointer) -> String? {
-        problem { () throws(ShaleError) in try store.set(value, for: key) }
+        problem { () throws(ShaleError) in try store.insert(value, for: key) }
     }
 
     /// Returns an error message, or nil.
     func invalidate(_ tag: String) -> String? {
-        problem { () throws(ShaleError) in try store.invalidate(tag: tag) }
+        problem { () throws(ShaleError) in try store.removeAll(tagged: tag) }
     }
 
     /// Returns an error message, or nil.

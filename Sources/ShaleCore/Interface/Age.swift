@@ -1,0 +1,86 @@
+#if !hasFeature(Embedded)
+/// How long an entry is fresh, or is kept once it is stale: a duration, forever, or until a point in time.
+///
+/// ```swift
+/// try store.insert("value", for: "key", maxAge: .minutes(5))
+/// try store.insert("value", for: "key", maxAge: Age(timeout))
+/// ```
+///
+/// Ages have millisecond resolution and are measured by the store's clock.
+public struct Age: Sendable, Hashable {
+    package enum Form: Sendable, Hashable {
+        case duration(Duration)
+        /// Milliseconds since 1970.
+        case until(Int64)
+        case forever
+    }
+    package let form: Form
+
+    private init(_ form: Form) { self.form = form }
+    /// A positive duration below a millisecond counts as one millisecond; zero means stale at once. Calls that are
+    /// given a negative age fail.
+    public init(_ duration: Duration) { self.init(.duration(duration)) }
+
+    public static let forever = Age(Form.forever)
+    /// As a max age: stale at once. As `staleFor`: stale entries are not kept.
+    public static let zero = Age(Duration.zero)
+    /// Until a point in time; one in the past is an age of zero.
+    public static func until(millisecondsSince1970 point: Int64) -> Age { Age(Form.until(point)) }
+
+    public static func milliseconds(_ count: some BinaryInteger) -> Age { Age(.milliseconds(Int64(clamping: count))) }
+    public static func seconds(_ count: some BinaryInteger) -> Age { times(count, 1) }
+    public static func seconds(_ count: Double) -> Age { times(count, 1) }
+    public static func minutes(_ count: some BinaryInteger) -> Age { times(count, 60) }
+    public static func minutes(_ count: Double) -> Age { times(count, 60) }
+    public static func hours(_ count: some BinaryInteger) -> Age { times(count, 3600) }
+    public static func hours(_ count: Double) -> Age { times(count, 3600) }
+    /// A day has 24 hours.
+    public static func days(_ count: some BinaryInteger) -> Age { times(count, 86400) }
+    public static func days(_ count: Double) -> Age { times(count, 86400) }
+
+    /// A count that overflows means forever.
+    private static func times(_ count: some BinaryInteger, _ seconds: Int64) -> Age {
+        let (product, isFar) = Int64(clamping: count).multipliedReportingOverflow(by: seconds)
+        return isFar && count > 0 ? .forever : Age(.seconds(isFar ? .min : product))
+    }
+    /// NaN becomes a negative age, which is an error where it is used.
+    private static func times(_ count: Double, _ seconds: Double) -> Age {
+        let product = count * seconds
+        return product > 1e15 ? .forever : Age(.seconds(product >= -1e15 ? product : -1e15))
+    }
+}
+
+extension Age {
+    /// As the engine takes it; negative ages become -2, which it refuses.
+    func milliseconds(from now: @autoclosure () -> Int64) -> Int64 {
+        switch form {
+        case .forever: return Time48.never
+        case .duration(let duration): return duration.age
+        case .until(let point):
+            let (left, isFar) = point.subtractingReportingOverflow(now())
+            return isFar ? Time48.never : left <= 0 ? Time48.none : left
+        }
+    }
+}
+
+extension Duration {
+    /// In whole milliseconds, as the engine takes an age: at least one, unless it is zero or negative.
+    var age: Int64 {
+        let parts = components
+        if parts.seconds < 0 || parts.attoseconds < 0 { return -2 }
+        if parts.seconds > Int64.max / 2000 { return Time48.never }
+        let ms = parts.seconds * 1000 + parts.attoseconds / 1_000_000_000_000_000
+        return ms == 0 ? (self == .zero ? Time48.none : 1) : ms
+    }
+}
+
+extension Age: CustomStringConvertible {
+    public var description: String {
+        switch form {
+        case .duration(let duration): "\(duration)"
+        case .until(let point): "until \(point) ms since 1970"
+        case .forever: "forever"
+        }
+    }
+}
+#endif
