@@ -47,6 +47,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     let storeIdentity: StoreIdentity
     let loader = Loader<[UInt8], Answer>()
     let pauses = LoadPauses<[UInt8]>()
+    /// Every fresh hit may begin a load.
+    @usableFromInline let refreshesAhead: Bool
     @usableFromInline let counters = Counters()
     @usableFromInline let changeBroadcast = Broadcast<Change>()
     @usableFromInline let eventBroadcast = Broadcast<Event>()
@@ -175,6 +177,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         self.store = store
         self.name = name
         self.options = options
+        refreshesAhead = options.refreshAhead > 0
         storeIdentity = StoreIdentity(store)
         if let fault = options.fault { throw ShaleError(fault, in: store.directory, named: name) }
         keys = try KeySpace(name: name, schema: options.schema)
@@ -220,18 +223,17 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     @inlinable
     public func value(for key: Key) throws(ShaleError) -> Value? {
         if eventBroadcast.hasListeners { return try entry(for: key)?.value }
-        // A hit in memory does not build an `Entry`, which would double its cost.
         let memoryKey = try memoryKey(for: key)
         guard let held = memory.item(for: memoryKey) else {
             return counted(
                 try readStored(
                     key, try stored(key, at: memoryKey), at: memoryKey, includingStale: false, peeking: false))
         }
-        guard let version = try store.readVersion(of: held.storedKey) else {
+        guard let known = try store.readVersion(of: held.storedKey) else {
             memory.remove(memoryKey)
             return counted(nil)
         }
-        if version == held.version {
+        if known.version == held.version {
             counters.count(.memory)
             return held.value
         }
@@ -248,7 +250,13 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// The value with its metadata, or nil. A stored value that does not decode reads as nil.
     @inlinable
     public func entry(for key: Key, includingStale: Bool = false) throws(ShaleError) -> Entry? {
-        let entry = try read(key, includingStale: includingStale)
+        try self.entry(for: key, includingStale: includingStale, isCounted: false)
+    }
+
+    /// - Parameter isCounted: The store has counted this read.
+    @inlinable
+    func entry(for key: Key, includingStale: Bool, isCounted: Bool) throws(ShaleError) -> Entry? {
+        let entry = try read(key, includingStale: includingStale, peeking: isCounted, reporting: true)
         counters.count(entry?.source)
         if eventBroadcast.hasListeners { emitRead(entry, for: key, includingStale: includingStale) }
         return entry
@@ -257,14 +265,15 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
     /// This object's counters, from its creation on.
     public var statistics: CacheStatistics { counters.statistics }
 
-    /// With `peeking`, as in the steps of a load, the read changes neither the order of use nor any counter.
+    /// With `peeking`, as in the steps of a load, the read changes neither the order of use nor a counter of the store;
+    /// with `reporting`, an undecodable value counts.
     @inlinable
-    func read(_ key: Key, includingStale: Bool, peeking: Bool = false) throws(ShaleError) -> Entry? {
+    func read(_ key: Key, includingStale: Bool, peeking: Bool, reporting: Bool) throws(ShaleError) -> Entry? {
         let memoryKey = try memoryKey(for: key)
         guard let held = memory.item(for: memoryKey) else {
             return try readStored(
                 key, try stored(key, at: memoryKey), at: memoryKey, includingStale: includingStale, peeking: peeking,
-                reporting: !peeking)
+                reporting: reporting)
         }
         guard let known = try store.entry(for: held.storedKey, includingStale: includingStale, peeking: peeking) else {
             memory.remove(memoryKey)
@@ -273,7 +282,7 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         if known.version == held.version { return Entry(held.value, known, source: .memory) }
         // It was replaced. `entry(for:)` has already counted the use.
         return try readStored(
-            key, held.storedKey, at: memoryKey, includingStale: includingStale, peeking: true, reporting: !peeking)
+            key, held.storedKey, at: memoryKey, includingStale: includingStale, peeking: true, reporting: reporting)
     }
 
     @inlinable

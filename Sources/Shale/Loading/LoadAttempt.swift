@@ -148,7 +148,7 @@ extension Cache {
     /// The stored entry, fresh or stale, without counting as a use.
     private func peek(_ key: Key) async throws(ShaleError) -> Entry? {
         try await reading(key) { cache throws(ShaleError) in
-            try cache.read(key, includingStale: true, peeking: true)
+            try cache.read(key, includingStale: true, peeking: true, reporting: false)
         }
     }
 

@@ -72,7 +72,7 @@ public struct LoadOptions: Sendable, Equatable {
 
 extension LoadOptions {
     /// Which option is invalid and why; nil: all are valid.
-    var fault: String? {
+    @usableFromInline var fault: String? {
         if let softLimit, softLimit < .zero { return "softLimit is \(softLimit); it must not be negative" }
         if let hardLimit, hardLimit <= .zero { return "hardLimit is \(hardLimit); it must be positive" }
         if let pauseAfterFailure, pauseAfterFailure < .zero {

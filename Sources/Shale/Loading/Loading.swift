@@ -42,11 +42,32 @@ extension Cache {
     ///   - load: Gets the value from its origin.
     /// - Throws: What the loader throws, ``LoadError``, `CancellationError`, and `ShaleError` if the store cannot be
     ///   read or an option is out of range.
+    @inlinable
     public nonisolated(nonsending) func value(
         for key: Key, options: LoadOptions = .default, maxAge: Age? = nil, tags: [String] = [],
         load: @escaping @Sendable () async throws -> Value
     ) async throws -> Value {
-        try await entry(for: key, options: options) { _ in .value(try await load(), maxAge: maxAge, tags: tags) }.value
+        // Code that is specialised for the client's types takes a fifth of the time.
+        let held = try heldValue(for: key, options)
+        if let value = held.value { return value }
+        return try await entry(for: key, options: options, isCounted: held.isCounted) { _ in
+            .value(try await load(), maxAge: maxAge, tags: tags)
+        }.value
+    }
+
+    /// The value in memory if it is stored and fresh, and nothing else has to be done for a load with the options; and
+    /// whether the store has counted this read.
+    @inlinable
+    func heldValue(for key: Key, _ options: LoadOptions) throws(ShaleError) -> (value: Value?, isCounted: Bool) {
+        if eventBroadcast.hasListeners || refreshesAhead || options.policy == .reload || options.fault != nil {
+            return (nil, false)
+        }
+        guard let held = memory.item(for: try memoryKey(for: key)) else { return (nil, false) }
+        let known = try store.readVersion(
+            of: held.storedKey, includingStale: options.policy == .staleWhileRevalidate)
+        guard let known, known.version == held.version, !known.isStale else { return (nil, true) }
+        counters.count(.memory)
+        return (held.value, true)
     }
 
     /// Like ``value(for:options:maxAge:tags:load:)``, for a loader that validates: it gets the stored entry, fresh or
@@ -58,9 +79,17 @@ extension Cache {
         for key: Key, options: LoadOptions = .default,
         load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Entry {
+        try await entry(for: key, options: options, isCounted: false, load: load)
+    }
+
+    @usableFromInline
+    nonisolated(nonsending) func entry(
+        for key: Key, options: LoadOptions, isCounted: Bool, load: @escaping @Sendable (Entry?) async throws -> Loaded
+    ) async throws -> Entry {
         if let fault = options.fault { throw failure(fault) }
         if options.policy != .reload,
-            let entry = try await stored(for: key, includingStale: options.policy == .staleWhileRevalidate)
+            let entry = try await stored(
+                for: key, includingStale: options.policy == .staleWhileRevalidate, isCounted: isCounted)
         {
             guard entry.isStale || isRefreshDue(entry) else { return entry }
             if let cause = pause(of: key, options) { return entry.isStale ? paused(entry, key, cause) : entry }
@@ -84,9 +113,12 @@ extension Cache {
         }
     }
 
-    /// The stored entry, by a read that counts. Leaves the caller's executor only for a large value.
-    nonisolated(nonsending) func stored(for key: Key, includingStale: Bool) async throws -> Entry? {
-        try await reading(key) { try $0.entry(for: key, includingStale: includingStale) }
+    /// The stored entry, by a read that the store counts unless it already has. Leaves the caller's executor only for a
+    /// large value.
+    nonisolated(nonsending) func stored(
+        for key: Key, includingStale: Bool, isCounted: Bool = false
+    ) async throws -> Entry? {
+        try await reading(key) { try $0.entry(for: key, includingStale: includingStale, isCounted: isCounted) }
     }
 
     private func paused(_ stale: Entry, _ key: Key, _ cause: any Error) -> Entry {

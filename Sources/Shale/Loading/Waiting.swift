@@ -26,7 +26,7 @@ extension Cache {
 
     /// The fresh entry, without counting as a use.
     func freshAnswer(_ key: Key) throws(ShaleError) -> Answer? {
-        if let entry = try read(key, includingStale: false, peeking: true) { return .entry(entry) }
+        if let entry = try read(key, includingStale: false, peeking: true, reporting: false) { return .entry(entry) }
         guard let known = try store.entry(for: try stored(key)), Meta.isMissing(known.meta) else { return nil }
         return .missing(Stamp(version: known.version, expires: known.expiresAt))
     }

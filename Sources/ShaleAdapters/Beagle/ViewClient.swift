@@ -16,14 +16,16 @@ public protocol ViewClientProtocol<Component>: Sendable {
         completion: @escaping @Sendable (Result<Component, ViewRequest.Error>) -> Void
     ) -> (any RequestToken)?
     /// See ``ViewClient/fetch(url:additionalData:)``.
-    func fetch(url: String, additionalData: HttpAdditionalData?) async throws -> Component
+    nonisolated(nonsending) func fetch(url: String, additionalData: HttpAdditionalData?) async throws -> Component
     /// See ``ViewClient/prefetch(url:additionalData:)``.
     func prefetch(url: String, additionalData: HttpAdditionalData?)
 }
 
 extension ViewClientProtocol {
     /// The component, through the other `fetch`. Cancelling the task cancels the request.
-    public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
+    public nonisolated(nonsending) func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws
+        -> Component
+    {
         let (results, continuation) = AsyncStream.makeStream(of: Result<Component, ViewRequest.Error>.self)
         let token = fetch(url: url, additionalData: additionalData) { continuation.yield($0) }
         return try await withTaskCancellationHandler {
@@ -116,7 +118,9 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
 
     /// The fresh component from the cache, or the component from the network. Throws `ViewRequest.Error`, and
     /// `CancellationError` in a cancelled task.
-    public func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws -> Component {
+    public nonisolated(nonsending) func fetch(url: String, additionalData: HttpAdditionalData? = nil) async throws
+        -> Component
+    {
         try await load(key(url, additionalData)) { try origin(of: url, additionalData) }
     }
 
@@ -141,7 +145,7 @@ public struct ViewClient<Component: Codable & Sendable>: ViewClientProtocol {
         return Origin(client: networkClient, request: ViewRequest(url: address, additionalData: additionalData))
     }
 
-    private func load(
+    private nonisolated(nonsending) func load(
         _ key: ViewKey, _ options: LoadOptions = .default, from origin: @escaping @Sendable () throws -> Origin
     ) async throws -> Component {
         do {

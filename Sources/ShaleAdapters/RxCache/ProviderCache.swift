@@ -114,7 +114,7 @@ public final class ProviderCache: Sendable {
     /// Throws `ProviderCacheError` if the provider evicts by a key that it lacks, if the loader fails and no record may
     /// be served instead, and if data cannot be encoded to or decoded from JSON; `CancellationError` if the task is
     /// cancelled.
-    public func cache<Element: Codable & Sendable>(
+    public nonisolated(nonsending) func cache<Element: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> [Element],
         provider: some CacheProvider
     ) async throws -> [Element] {
@@ -122,7 +122,7 @@ public final class ProviderCache: Sendable {
     }
 
     /// The same, for a single value. It is stored as a list of one.
-    public func cache<Value: Codable & Sendable>(
+    public nonisolated(nonsending) func cache<Value: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> Value,
         provider: some CacheProvider
     ) async throws -> Value {
@@ -130,7 +130,7 @@ public final class ProviderCache: Sendable {
     }
 
     /// Like `cache(_:provider:)`, with the source of the data.
-    public func cacheWithReply<Element: Codable & Sendable>(
+    public nonisolated(nonsending) func cacheWithReply<Element: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> [Element],
         provider: some CacheProvider
     ) async throws -> Reply<[Element]> {
@@ -138,7 +138,7 @@ public final class ProviderCache: Sendable {
     }
 
     /// The same, for a single value.
-    public func cacheWithReply<Value: Codable & Sendable>(
+    public nonisolated(nonsending) func cacheWithReply<Value: Codable & Sendable>(
         _ loader: @escaping @Sendable () async throws -> Value,
         provider: some CacheProvider
     ) async throws -> Reply<Value> {

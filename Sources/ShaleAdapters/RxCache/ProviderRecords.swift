@@ -18,7 +18,7 @@ extension ProviderCache {
         let version: UInt64
     }
 
-    func reply<Value>(
+    nonisolated(nonsending) func reply<Value>(
         _ provider: some CacheProvider, _ coder: RecordCoder<Value>,
         _ loader: @escaping @Sendable () async throws -> Value
     ) async throws -> Reply<Value> {

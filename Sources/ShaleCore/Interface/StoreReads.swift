@@ -98,16 +98,19 @@ extension Store {
         return Entry(found, meta: Array(UnsafeRawBufferPointer(start: buffer.data, count: found.metaSize)))
     }
 
-    /// Returns the version of a fresh entry, by a read that counts as a use.
+    /// Returns the version of an entry, by a read that counts as a use. Builds no `Entry`, which would double the cost.
     @usableFromInline
-    package func readVersion(of key: [UInt8]) throws(ShaleError) -> UInt64? {
+    package func readVersion(of key: [UInt8], includingStale: Bool = false) throws(ShaleError)
+        -> (version: UInt64, isStale: Bool)?
+    {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
         var found = Found()
+        let options: ReadOptions = includingStale ? [.info, .stale] : .info
         let status = try key.withStoreBytes { bytes throws(ShaleError) in
-            try call { () throws(Failure) in try engine.get(bytes, .info, &buffer, &found) }
+            try call { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
         }
-        return status == .ok ? found.version : nil
+        return status == .ok || status == .stale ? (found.version, found.isStale) : nil
     }
 
     /// Returns why there is no entry, without counting as a read; nil if there is one.
