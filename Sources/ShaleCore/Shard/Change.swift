@@ -51,6 +51,8 @@ struct Change {
     /// The progress of a call that pauses.
     struct Progress {
         var walks = Walks()
+        /// Sets in the shard before the walk for the least recently used entry.
+        var setsBefore = 0
         /// Whether it is looking for dead pinned entries, and whether it has audited the pinned sums.
         var isSeeking = false, hasAudited = false
         /// Where the head was when the search began.

@@ -56,9 +56,19 @@ extension ShardWriter {
     }
 
     /// Returns the least recently used entry that a hold's share can examine, if readers use the few remaining entries
-    /// faster than sweeps can choose.
+    /// faster than sweeps can choose, or writers replace them.
     @inline(never)
     private func leastUsed() throws(Failure) -> Slot? {
+        while true {
+            if change.progress.walks.kind != .leastUsed { change.progress.setsBefore = header[Field.sets] }
+            if let slot = try leastUsedInRound() { return slot }
+            // Others may have set entries where the walk had been.
+            if header[Field.sets] == change.progress.setsBefore { return nil }
+            change.progress.walks.allow(.leastUsed)
+        }
+    }
+
+    private func leastUsedInRound() throws(Failure) -> Slot? {
         var least: Slot?, lowest = UInt64.max
         let start = Walks.somewhere(reader)
         do throws(Failure) {

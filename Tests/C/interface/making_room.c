@@ -1,6 +1,7 @@
 /* Which entries make room for a call, and which do not: the touched entry stays, and keeps its place in the order of
  * use; expired pinned entries make room, and so does a value that readers use all the time; a large value finds a
- * number under which its parts fit into many small shards. And the counters of that, after kills too. */
+ * number under which its parts fit into many small shards; the only entry is found although others replace it. And the
+ * counters of that, after kills too. */
 #include "check.h"
 #include "faults.h"
 #include "files.h"
@@ -346,6 +347,39 @@ static void test_nothing_to_evict(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
+static shale_cache *shared;
+static unsigned others;
+static uint32_t draw;
+static void set_another(enum shim_event event, const void *at UNUSED) {
+    static bool is_setting;
+    if (event != SHIM_PAUSED || is_setting)
+        return;
+    draw = draw * 1664525 + 1013904223;
+    if (draw >> 30 == 0)
+        return;
+    is_setting = true;
+    char key[16];
+    snprintf(key, sizeof key, "other %u", others++);
+    CHECK_STATUS(SHALE_OK, put(shared, key, 1, plain));
+    is_setting = false;
+}
+
+/* At most pauses of a set that searches for the only entry, another set replaces that entry, in another place. */
+static void test_an_entry_that_others_replace(void) {
+    shared = open_at(NULL, capacity, 1, 1);
+    others = draw = 0;
+    shim_faults.event = set_another;
+    for (unsigned i = 0; i < 2000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%u", i);
+        CHECK_STATUS(SHALE_OK, put(shared, key, 1, plain));
+    }
+    shim_faults.event = NULL;
+    CHECK(others > 0);
+    CHECK_EQUAL(1, stats_of(shared).entries);
+    CHECK_STATUS(SHALE_OK, shale_close(shared));
+}
+
 int main(void) {
     watch(240);
     prefer_memory();
@@ -355,6 +389,7 @@ int main(void) {
         if (policy == SHALE_EVICTION_LRU) {
             RUN(test_touched_entries_stay);
             RUN(test_a_touch_is_no_use);
+            RUN(test_an_entry_that_others_replace);
         }
         RUN(test_a_pinned_entry_is_touched_again);
         test_dead_pins(false);
