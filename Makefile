@@ -9,11 +9,11 @@ PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 pyt
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool demo-swift \
 	test-adapters test-tier wheel test-release
-NIGHTLY = mutants stress sanitizers histories fuzz bench test-wheel-arm64
+NIGHTLY = mutants stress sanitizers sanitize-swift histories fuzz bench test-wheel-arm64
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
-	mutants mutants-changed stress sanitizers histories fuzz bench bench-quick bench-pauses bench-python bench-swift \
-	bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
+	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-python \
+	bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
 	test-adapters test-tier test-release cache-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
@@ -68,6 +68,10 @@ stress: all ## kills, power failures, faults and damaged files; SECONDS=600 for 
 sanitizers: all ## `stress` under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer; SECONDS=600
 	Scripts/sanitize thread $(BUILD) $(or $(SECONDS),600)
 	Scripts/sanitize address $(BUILD) $(or $(SECONDS),600)
+
+sanitize-swift: ## tests of the Swift products Shale and ShaleAdapters under ThreadSanitizer; 20 minutes at most
+	@Scripts/setup git liblz4-dev libxxhash-dev
+	Scripts/sanitize-swift
 
 histories: all ## long histories of the near tier and of failing loads in Python, and long model tests in Swift
 	@Scripts/setup redis-server memcached
@@ -209,4 +213,4 @@ bench-program: setup
 
 clean: ## removes every build
 	rm -rf $(BUILD) $(DEV) $(DEBIAN) $(ARM64) $(MUSL) $(BUILD)-release $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded \
-		.build-documentation Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
+		.build-documentation .build-thread Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build
