@@ -12,9 +12,10 @@ extension Attachment {
             case .otherKind: isSoleWriter || configuration.isReadOnly
             // (The sole writer makes it its own.)
             case .copied: !hasWriters
-            case .absent, .unusable, .stale: false
+            case .absent, .unusable, .otherVersion, .stale: false
             }
         if hasWriters, !isTrusted {
+            if case .otherVersion(let version) = trust { throw otherVersion(version, files) }
             throw Message().adding(files.path)
                 .adding(" is in use, and its index is missing or damaged; ")
                 .adding("close its writers, then open it again").failure(.busy)
@@ -47,6 +48,7 @@ extension Attachment {
     private func demandLive(_ trust: Trust, _ files: CacheFiles) throws(Failure) {
         switch trust {
         case .live: break
+        case .otherVersion(let version): throw otherVersion(version, files)
         case .otherKind:
             throw Message().adding(files.path)
                 .adding(" is in use by processes in another PID namespace or with another libc, ")
@@ -56,6 +58,14 @@ extension Attachment {
                 .adding("/shale.index was removed or replaced while the cache is in use; ")
                 .adding("close all its users, then open it again").failure(.busy)
         }
+    }
+
+    private func otherVersion(_ version: UInt64, _ files: CacheFiles) -> Failure {
+        Message().adding(files.path).adding(" is in use by processes with version ").adding(Int(truncatingIfNeeded: version))
+            .adding(" of the index, and this library has version ").adding(
+                Int(IndexHead.versionValue)
+            )
+            .adding("; close them first, or use their version of Shale").failure(.busy)
     }
 
     /// Returns nil if the index turns out to be unusable.

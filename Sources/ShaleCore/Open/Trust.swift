@@ -1,8 +1,10 @@
 import CShalePlatform
 
 /// Whether an index can be trusted.
-enum Trust {
+enum Trust: Equatable {
     case absent, unusable
+    /// Of another version of Shale. Not usable either, but its users can be named.
+    case otherVersion(UInt64)
     /// From another boot, and not closed in order.
     case stale
     /// From this boot, with locks of another PID namespace or libc.
@@ -20,9 +22,10 @@ enum Trust {
         guard shim_sys_pread(files.index, page, pageSize, 0) == pageSize else { return .unusable }
         guard try files.indexSize() >= leastIndexSize(attachment.geometry) else { return .unusable }
         let head = IndexHead(at: page)
-        guard head[IndexHead.magic] == IndexHead.magicValue,
-            head[IndexHead.version] == IndexHead.versionValue,
-            head[IndexHead.secretCheck] == check(ofSecret: attachment.block.secret),
+        guard head[IndexHead.magic] == IndexHead.magicValue else { return .unusable }
+        let version = head[IndexHead.version]
+        if version != IndexHead.versionValue { return .otherVersion(version) }
+        guard head[IndexHead.secretCheck] == check(ofSecret: attachment.block.secret),
             head[IndexHead.geometryCheck] == check(of: attachment.geometry),
             head[IndexHead.retired] == 0,
             IndexHead.isOfGeneration(

@@ -379,6 +379,32 @@ static void test_an_index_of_another_version(void) {
     free(directory);
 }
 
+static void test_an_index_of_another_version_in_use(void) {
+    char *directory = path_to("another index in use"), theirs[30], own[30];
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    snprintf(own, sizeof own, "has version %d;", index_version);
+    mapped_file index = map_file(directory, "shale.index");
+    for (uint64_t other = index_version - 1; other <= index_version + 1; other += 2) {
+        memcpy(index.bytes + 8, &other, sizeof other);
+        uint64_t before = hash_of_files(directory);
+        snprintf(theirs, sizeof theirs, "with version %" PRIu64 " of", other);
+        for (int i = 0; i < 2; i++) {
+            shale_options options = {.struct_size = sizeof options, .flags = i ? SHALE_OPEN_READ_ONLY : 0};
+            CHECK_STATUS(SHALE_E_BUSY, open_status(directory, &options));
+            CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), theirs) &&
+                  strstr(shale_last_error(), own));
+        }
+        CHECK_EQUAL(before, hash_of_files(directory));
+    }
+    uint64_t version = index_version;
+    memcpy(index.bytes + 8, &version, sizeof version);
+    unmap_file(&index);
+    CHECK_STATUS(SHALE_OK, open_status(directory, NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(directory);
+}
+
 static void test_options_out_of_range(void) {
     shale_options options = four_mib;
     options.capacity = (1 << 20) - 1;
@@ -693,6 +719,7 @@ int main(void) {
     RUN(test_not_a_cache);
     RUN(test_another_format);
     RUN(test_an_index_of_another_version);
+    RUN(test_an_index_of_another_version_in_use);
     RUN(test_options_out_of_range);
     RUN(test_properties_of_the_cache);
     RUN(test_capacity_is_kept_and_changed);
