@@ -135,6 +135,15 @@ struct EntryTable<Key, Value> {
         return left
     }
 
+    /// Returns what was stored.
+    mutating func removeAll() -> [Entry?] {
+        let all = entries
+        entries = []
+        totalCost = 0
+        places.removeAll()
+        return all
+    }
+
     /// All entries, the least recently used first.
     var all: [Entry] {
         sequence(state: places.oldest) { position in

@@ -119,11 +119,7 @@ public final class MemoryCache<Key: Hashable, Value> {
     /// Removes all entries.
     public func removeAll() {
         loadKeys.changeAll()
-        _ = locked { table in
-            let all = table
-            table = EntryTable(maximumCount: all.maximumCount, maximumCost: all.maximumCost)
-            return all
-        }
+        _ = locked { $0.removeAll() }
     }
 
     var fresh: [Entry] {
@@ -156,12 +152,23 @@ public final class MemoryCache<Key: Hashable, Value> {
     @inlinable
     func isFresh(_ entry: Entry) -> Bool { dateProvider() < entry.expirationDate }
 
-    /// The entry of the key, which is `first` or one of the older ones with its hash. Compares without the lock.
+    /// The entry of the key, which is `first`, the newest entry with its hash, or an older one. Compares without the
+    /// lock.
     @inlinable
     func find(_ key: Key, from first: Found?) -> Found? {
-        var next = first
-        while let found = next, found.entry.key != key { next = locked { $0.next(after: found) } }
-        return next
+        var first = first, compared = 0
+        while let newest = first {
+            var next = first
+            while let found = next, found.place.number > compared {
+                if found.entry.key == key { return found }
+                next = locked { $0.next(after: found) }
+            }
+            // Also the newer ones: another thread may have replaced the key's entry during the search.
+            compared = newest.place.number
+            first = locked { $0.first(newest.entry.hash) }
+            if let first, first.place.number <= compared { return nil }
+        }
+        return nil
     }
 
     /// Whatever leaves the table is part of the result, so that it is freed after the lock is released. The result need

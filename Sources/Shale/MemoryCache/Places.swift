@@ -52,7 +52,9 @@ struct Places: Sendable {
     }
 
     @usableFromInline
-    func holds(_ place: Place) -> Bool { nodes[place.position].number == place.number }
+    func holds(_ place: Place) -> Bool {
+        place.position < nodes.count && nodes[place.position].number == place.number
+    }
 
     private func search(_ start: Int, _ hash: Int, below number: Int) -> Place? {
         var position = start
@@ -101,6 +103,14 @@ struct Places: Sendable {
         order.release(position)
         deadlines.remove(position)
         count -= 1
+    }
+
+    /// Numbers go on, so that a place from before is none of those from now on.
+    @usableFromInline
+    mutating func removeAll() {
+        let last = last
+        self = Places()
+        self.last = last
     }
 
     // MARK: Chains
