@@ -9,16 +9,18 @@ final class Flight<Output: Sendable>: Sendable {
     private struct State {
         /// Empty before the load has ended: it is cancelled.
         var holders = Holders()
-        /// Nil once it runs.
+        /// Nil once it runs or is cancelled.
         var load: Load?
         var task: Task<Void, Never>?
-        /// The load before this one, until this one runs.
+        /// The load that has to end before this one runs; nil once it has.
         var previous: Flight?
+        /// Waits for that end.
+        var turn: CheckedContinuation<Void, Never>?
+        /// The load that begins after this one.
+        var next: Flight?
         /// The highest of the holders. The task has it once it exists.
         var priority = TaskPriority(rawValue: 0)
         var result: Result<Output, any Error>?
-        /// Loads of the same key that begin after this one.
-        var successors: [CheckedContinuation<Void, Never>] = []
     }
     private let state: Mutex<State>
     private let first: Int
@@ -37,8 +39,9 @@ final class Flight<Output: Sendable>: Sendable {
             state.previous = previous
             state.priority = max(state.priority, own)
         }
+        previous?.precede(self)
         let task = Task(priority: own) {
-            await previous?.end()
+            if previous != nil { await self.turn() }
             self.finish(await self.run())
             ended()
         }
@@ -55,9 +58,7 @@ final class Flight<Output: Sendable>: Sendable {
     /// Releases the load closure before the result reaches the holders: they may then free the cache that it captures,
     /// which closes it.
     private func run() async -> Result<Output, any Error> {
-        let (load, previous) = state.withLock { ($0.load.take(), $0.previous.take()) }
-        withExtendedLifetime(previous) {}
-        guard let load else { return .failure(CancellationError()) }
+        guard let load = state.withLock({ $0.load.take() }) else { return .failure(CancellationError()) }
         do {
             try Task.checkCancellation()
             return .success(try await load(fence))
@@ -79,15 +80,42 @@ final class Flight<Output: Sendable>: Sendable {
         if #available(macOS 26, *) { task.escalatePriority(to: priority) }
     }
 
-    /// Returns when the load has ended.
-    private func end() async {
+    // MARK: One load after the other
+
+    /// Returns when the previous load has ended.
+    private func turn() async {
         await withCheckedContinuation { continuation in
-            let hasEnded = state.withLock { state in
-                if state.result == nil { state.successors.append(continuation) }
-                return state.result != nil
+            let hasCome = state.withLock { state in
+                if state.previous != nil { state.turn = continuation }
+                return state.previous == nil
             }
-            if hasEnded { continuation.resume() }
+            if hasCome { continuation.resume() }
         }
+    }
+
+    private func takeTurn() {
+        let (previous, turn) = state.withLock { ($0.previous.take(), $0.turn.take()) }
+        withExtendedLifetime(previous) { turn?.resume() }
+    }
+
+    /// Another load runs when this one has ended.
+    private func precede(_ next: Flight) {
+        let (hasEnded, replaced) = state.withLock { state in
+            if state.result != nil { return (true, nil as Flight?) }
+            let replaced = state.next
+            state.next = next
+            return (false, replaced)
+        }
+        if hasEnded { next.takeTurn() }
+        withExtendedLifetime(replaced) {}
+    }
+
+    /// The load that one after this has to wait for: this one, or if this was cancelled before its turn, the previous
+    /// one. Then this one ends at once, so that callers that come and leave while a load runs do not queue up.
+    func runningOne() -> Flight {
+        guard let previous = state.withLock({ $0.holders.isEmpty ? $0.previous : nil }) else { return self }
+        takeTurn()
+        return previous
     }
 
     /// Whether the result will be current for a caller that asks now.
@@ -105,6 +133,8 @@ final class Flight<Output: Sendable>: Sendable {
             state.result == nil && !state.holders.isEmpty ? Hold(flight: self, number: state.holders.add()) : nil
         }
     }
+
+    fileprivate var hasEnded: Bool { state.withLock { $0.result != nil } }
 
     fileprivate nonisolated(nonsending) func output(_ number: Int, within limit: TimeLimit?) async throws -> Output? {
         let call: Holders.Call = try await withCheckedThrowingContinuation { continuation in
@@ -145,11 +175,15 @@ final class Flight<Output: Sendable>: Sendable {
     /// Returns false if the holder had been released or the load had ended.
     @discardableResult
     fileprivate func release(_ number: Int) -> Bool {
-        let (holder, task) = state.withLock { state in
+        let (holder, task, load) = state.withLock { state in
             let holder = state.holders[number]
             state.holders[number] = nil
-            return (holder, state.holders.isEmpty && state.result == nil ? state.task : nil)
+            guard state.holders.isEmpty, state.result == nil else {
+                return (holder, nil as Task<Void, Never>?, nil as Load?)
+            }
+            return (holder, state.task, state.load.take())
         }
+        withExtendedLifetime(load) {}
         holder?.timer?.cancel()
         holder?.waiter?.resume(throwing: CancellationError())
         task?.cancel()
@@ -157,9 +191,9 @@ final class Flight<Output: Sendable>: Sendable {
     }
 
     private func finish(_ result: Result<Output, any Error>) {
-        let (holders, successors) = state.withLock { state in
+        let (holders, next) = state.withLock { state in
             state.result = result
-            return (state.holders.takeAll(), state.successors)
+            return (state.holders.takeAll(), state.next.take())
         }
         // In arrival order: a task group searches for a finished child from the oldest on, and any other order makes
         // each search visit all remaining children.
@@ -167,7 +201,7 @@ final class Flight<Output: Sendable>: Sendable {
             holder.timer?.cancel()
             holder.waiter?.resume(returning: .ended)
         }
-        for successor in successors { successor.resume() }
+        next?.takeTurn()
     }
 }
 
@@ -199,6 +233,8 @@ struct Hold<Output: Sendable>: Sendable {
     /// A further holder; nil if the load has ended or was cancelled.
     func another() -> Hold? { flight.hold() }
 
+    var hasEnded: Bool { flight.hasEnded }
+
     /// Releases the load, which is cancelled if it has no other holder.
     func release() { flight.release(number) }
 
@@ -229,6 +265,8 @@ struct TimeLimit: Sendable {
     let clock: any Clock<Duration>
 
     fileprivate func timer(_ isOver: @escaping @Sendable () -> Void) -> Task<Void, Never> {
-        Task { [self] in if (try? await clock.sleep(for: time)) != nil { isOver() } }
+        // A century: the system's clocks overflow a little beyond.
+        let time = min(time, .seconds(3_000_000_000))
+        return Task { [clock] in if (try? await clock.sleep(for: time)) != nil { isOver() } }
     }
 }

@@ -34,7 +34,8 @@ final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
                 begun = begin(key, after: present, ended)
             }
             if let flight = begun {
-                return .load(flight.begin(after: present, load) { [weak self] in self?.finish(key, flight) })
+                return .load(
+                    flight.begin(after: present?.runningOne(), load) { [weak self] in self?.finish(key, flight) })
             }
         }
     }

@@ -1,0 +1,79 @@
+import Foundation
+import Synchronization
+import Testing
+@testable import Shale
+
+@Suite("Loads that wait for their turn", .timeLimit(.minutes(10)))
+struct QueueTests {
+    private let cache = MemoryCache<String, Int>()
+
+    /// A load that continues after its cancellation, until `gate` opens.
+    private func stuck(_ gate: Gate) async throws -> Task<Int, any Error> {
+        let begun = Gate(), cache = cache
+        let first = Task(priority: .low) {
+            try await cache.value(for: "key") {
+                begun.open()
+                await gate.waitRegardless()
+                return 1
+            }
+        }
+        try await begun.wait()
+        first.cancel()
+        _ = await first.result
+        return first
+    }
+
+    /// A caller that is cancelled while it waits.
+    private func leave(_ load: @escaping @Sendable () async throws -> Int) async {
+        let cache = cache
+        let caller = Task(priority: .low) { try await cache.value(for: "key", load: load) }
+        caller.cancel()
+        await #expect(throws: CancellationError.self) { try await caller.value }
+    }
+
+    @Test("callers that come and leave behind a load that does not end free what they have, and do not queue up")
+    func abandoned() async throws {
+        final class Object: Sendable {
+            let freed: Counter
+            init(_ freed: Counter) { self.freed = freed }
+            deinit { freed.add() }
+        }
+        let gate = Gate(), cache = cache, freed = Counter()
+        _ = try await stuck(gate)
+        for _ in 0..<5_000 {
+            let object = Object(freed)
+            await leave { withExtendedLifetime(object) { 2 } }
+        }
+        try await freed.wait(for: 5_000)
+        // Raises all loads that it waits for.
+        let last = Task(priority: .high) { try await cache.value(for: "key") { 3 } }
+        await leave { 4 }
+        gate.open()
+        #expect(try await last.value == 3)
+    }
+
+    @Test("of loads that are begun and abandoned by several threads, one runs at a time")
+    func alone() async throws {
+        let running = Atomic(0), cache = cache
+        let load: @Sendable (Int) async -> Int = { number in
+            #expect(running.add(1, ordering: .relaxed).newValue == 1)
+            for _ in 0..<20 { await Task.yield() }
+            running.subtract(1, ordering: .relaxed)
+            return number
+        }
+        for round in 0..<300 {
+            await withTaskGroup { group in
+                for number in 0..<12 {
+                    group.addTask {
+                        let caller = Task { try await cache.value(for: "key", policy: .reload) { await load(number) } }
+                        for _ in 0..<number * round % 17 { await Task.yield() }
+                        if number % 4 != 0 { caller.cancel() }
+                        let result = await caller.result
+                        if number % 4 == 0 { #expect(throws: Never.self) { try result.get() } }
+                    }
+                }
+            }
+        }
+        #expect(cache.loadKeys.isEmpty)
+    }
+}
