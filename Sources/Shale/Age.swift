@@ -16,15 +16,4 @@ extension Age {
         guard part > 0, let left = left(from: now) else { return self }
         return Age(left * (1 - part * .random(in: 0..<1)))
     }
-
-    /// Nil: forever.
-    private func left(from now: Int64) -> Duration? {
-        switch form {
-        case .forever: return nil
-        case .duration(let duration): return duration
-        case .until(let point):
-            let (left, isFar) = point.subtractingReportingOverflow(now)
-            return isFar ? nil : .milliseconds(max(0, left))
-        }
-    }
 }

@@ -12,7 +12,7 @@ final class LoadPauses<Key: Hashable & Sendable>: Sendable {
 
     private struct State {
         var ofStale: [Key: Pause] = [:]
-        /// The number of pauses above which expired ones are removed.
+        /// The number of pauses above which unused ones are removed.
         var threshold = 1024
         var ofMissing = RecencyList<Key, Pause>()
 
@@ -23,24 +23,35 @@ final class LoadPauses<Key: Hashable & Sendable>: Sendable {
     private let state = Mutex(State())
     private let limit = 1024
 
-    func begin(_ key: Key, hasStale: Bool, after cause: any Error, at now: Int64, for time: Duration) {
+    /// `isStored` returns whether a key still has a stale value, which the store may have evicted.
+    func begin(
+        _ key: Key, hasStale: Bool, after cause: any Error, at now: Int64, for time: Duration,
+        isStored: (Key) -> Bool = { _ in true }
+    ) {
         // At most about 30,000 years, so that the sum below does not overflow.
         let milliseconds = Int64(min(time / .milliseconds(1), 1e15).rounded(.up))
         let pause = Pause(cause: cause, period: now..<now + milliseconds)
         // Removed pauses are freed after the lock is released: a cause may run any code when it is freed.
-        _ = state.withLock { state in
+        let isCrowded = state.withLock { state in
             var removed = state.remove(key)
             if hasStale {
                 state.ofStale[key] = pause
-                guard state.ofStale.count > state.threshold else { return removed }
-                removed += state.ofStale.values
-                state.ofStale = state.ofStale.filter { $0.value.period.contains(now) }
-                state.threshold = max(1024, 2 * state.ofStale.count)
             } else {
                 state.ofMissing.add(pause, for: key)
                 if state.ofMissing.count > limit, let oldest = state.ofMissing.removeLast() { removed.append(oldest) }
             }
-            return removed
+            return (state.ofStale.count > state.threshold, removed)
+        }.0
+        if isCrowded { removeUnused(at: now, isStored) }
+    }
+
+    /// Removes pauses that have expired, and those of keys without a stale value.
+    private func removeUnused(at now: Int64, _ isStored: (Key) -> Bool) {
+        let all = state.withLock { $0.ofStale }
+        let unused = all.filter { !$0.value.period.contains(now) || !isStored($0.key) }
+        state.withLock { state in
+            for (key, pause) in unused where state.ofStale[key]?.period == pause.period { state.ofStale[key] = nil }
+            state.threshold = max(1024, 2 * state.ofStale.count)
         }
     }
 

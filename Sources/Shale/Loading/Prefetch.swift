@@ -22,14 +22,21 @@ extension Cache {
             switch try loadInBackground(key, insteadOf: nil, options, load) {
             case .stored(let answer): return Prefetch(release: {}, output: { try answer.value(of: name) })
             case .load(let hold):
+                let identity = try identity(of: key), clock = self.options.limitClock
+                // Does not capture the cache, which the handle must not keep open.
+                let output: @Sendable () async throws -> Value = {
+                    // Each waiter is a holder of its own; a load that has ended keeps its result.
+                    let holder = hold.another() ?? hold
+                    let limit = options.hardLimit.map { TimeLimit(time: $0, clock: clock) }
+                    if let answer = try await holder.output(within: limit) { return try answer.value(of: name) }
+                    holder.release()
+                    throw LoadError.hardLimit(key: name, limit: options.hardLimit ?? .zero)
+                }
                 return Prefetch(
                     release: hold.release,
                     output: {
-                        // Each waiter is a holder of its own; a load that has ended keeps its result.
-                        guard let answer = try await (hold.another() ?? hold).output() else {
-                            throw CancellationError()
-                        }
-                        return try answer.value(of: name)
+                        if hold.hasEnded { return try await output() }
+                        return try await WaitGraph.shared.waiting(for: { (identity, name) }, output)
                     })
             }
         } catch {

@@ -142,7 +142,9 @@ extension Cache {
         }
         let known = try? store.entry(for: storedKey, includingStale: true)
         let hasStale = known.map { !Meta.isMissing($0.meta) } ?? false
-        pauses.begin(storedKey, hasStale: hasStale, after: error, at: store.now, for: time)
+        pauses.begin(storedKey, hasStale: hasStale, after: error, at: store.now, for: time) {
+            (try? store.entry(for: $0, includingStale: true)) != nil
+        }
     }
 
     func identity(of key: Key) throws(ShaleError) -> LoadIdentity {

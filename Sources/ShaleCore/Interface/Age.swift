@@ -51,24 +51,31 @@ public struct Age: Sendable, Hashable {
 }
 
 extension Age {
-    /// As the engine takes it; negative ages become -2, which it refuses.
-    func milliseconds(from now: @autoclosure () -> Int64) -> Int64 {
+    /// What is left of it; nil: forever. `now` is in milliseconds since 1970.
+    package func left(from now: @autoclosure () -> Int64) -> Duration? {
         switch form {
-        case .forever: return Time48.never
-        case .duration(let duration): return duration.age
+        case .forever: return nil
+        case .duration(let duration): return duration
         case .until(let point):
-            let (left, isFar) = point.subtractingReportingOverflow(now())
-            return isFar ? Time48.never : left <= 0 ? Time48.none : left
+            let now = now()
+            if point <= now { return .zero }
+            let (left, isFar) = point.subtractingReportingOverflow(now)
+            return isFar ? nil : .milliseconds(left)
         }
     }
+
+    /// As the engine takes it.
+    func milliseconds(from now: @autoclosure () -> Int64) -> Int64 { left(from: now())?.age ?? Time48.never }
 }
 
 extension Duration {
-    /// In whole milliseconds, as the engine takes an age: at least one, unless it is zero or negative.
+    /// In whole milliseconds, as the engine takes an age: at least one, unless it is zero, or negative, which the engine
+    /// refuses.
     var age: Int64 {
+        if self < .zero { return -2 }
+        // (Longer ones may have more seconds than an integer holds.)
+        if self > .seconds(Int64.max / 2000) { return Time48.never }
         let parts = components
-        if parts.seconds < 0 || parts.attoseconds < 0 { return -2 }
-        if parts.seconds > Int64.max / 2000 { return Time48.never }
         let ms = parts.seconds * 1000 + parts.attoseconds / 1_000_000_000_000_000
         return ms == 0 ? (self == .zero ? Time48.none : 1) : ms
     }
