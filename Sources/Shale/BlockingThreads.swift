@@ -30,12 +30,7 @@ extension Cache {
     nonisolated(nonsending) func blocking<R: Sendable, E: Error>(
         _ body: @escaping @Sendable (Cache) throws(E) -> R
     ) async throws(E) -> R {
-        let result: Result<R, E> = await withCheckedContinuation { continuation in
-            BlockingThreads.shared.run {
-                continuation.resume(returning: Result { () throws(E) in try body(self) })
-            }
-        }
-        return try result.get()
+        try await BlockingThreads.shared.result { () throws(E) in try body(self) }
     }
 
     /// A value of this size, encoded, takes about a millisecond to store or to read.
@@ -58,9 +53,21 @@ extension Cache {
     }
 }
 
+extension Store {
+    /// Waits while the lock of the key's shard is taken: its holder may be stopped. Blocks no thread of the cooperative
+    /// pool, as the call that needs the lock would. Returns false if the lock is still taken at the store's
+    /// `lockTimeout`.
+    nonisolated(nonsending) func awaitLock(of key: [UInt8]) async -> Bool {
+        if !isLocked(key) { return true }
+        return await BlockingThreads.ofLocks.result { (try? self.fence(for: key)) != nil }
+    }
+}
+
 /// Threads for calls that may block. They begin as needed, and end when there are no more calls.
 final class BlockingThreads: Sendable {
     static let shared = BlockingThreads(limit: 64)
+    /// Its own, so that waits for one store do not delay the calls of others.
+    static let ofLocks = BlockingThreads(limit: 64)
 
     typealias Call = @Sendable () -> Void
     private struct State {
@@ -81,6 +88,15 @@ final class BlockingThreads: Sendable {
             return true
         }
         if begins { beginThread { while let call = self.next() { call() } } }
+    }
+
+    nonisolated(nonsending) func result<R: Sendable, E: Error>(
+        of call: @escaping @Sendable () throws(E) -> R
+    ) async throws(E) -> R {
+        let result: Result<R, E> = await withCheckedContinuation { continuation in
+            run { continuation.resume(returning: Result(catching: call)) }
+        }
+        return try result.get()
     }
 
     private func next() -> Call? {

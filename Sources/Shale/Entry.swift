@@ -72,6 +72,12 @@ extension Cache {
 struct Stamp: Equatable, Sendable {
     let version: UInt64
     let expires: Int64?
+
+    init(version: UInt64, expires: Int64?) {
+        self.version = version
+        self.expires = expires
+    }
+    init(_ known: Store.Entry) { self.init(version: known.version, expires: known.expiresAt) }
 }
 
 /// Where a read found an entry.

@@ -47,7 +47,7 @@ extension Cache {
                 let cache = entries.cache, key = entries.key
                 if step == .stored {
                     step = .loaded
-                    first = try cache.entry(for: key, includingStale: true)
+                    first = try await cache.stored(for: key, includingStale: true)
                     if let first {
                         if !first.isStale, entries.options.policy != .reload { step = .over }
                         return first

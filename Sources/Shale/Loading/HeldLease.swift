@@ -19,19 +19,25 @@ final class HeldLease: Sendable {
     func during<R>(_ load: () async throws -> R) async throws -> R {
         // Weak: the sleeping task may outlive the load and must not keep the store open.
         let renewal = Task { [weak self, time] in
-            while (try? await Task.sleep(for: time / 3)) != nil, self?.renew() == true {}
+            while (try? await Task.sleep(for: time / 3)) != nil, await self?.renew() == true {}
         }
-        defer {
-            renewal.cancel()
-            _ = try? store.release(lease, of: key)
-        }
-        return try await withTaskCancellationHandler {
-            try await load()
-        } onCancel: {
-            renewal.cancel()
-        }
+        let result: Result<R, any Error>
+        do {
+            let loaded = try await withTaskCancellationHandler {
+                try await load()
+            } onCancel: {
+                renewal.cancel()
+            }
+            result = .success(loaded)
+        } catch { result = .failure(error) }
+        renewal.cancel()
+        if await store.awaitLock(of: key) { _ = try? store.release(lease, of: key) }
+        return try result.get()
     }
 
     /// Returns false if the lease was released or has expired.
-    private func renew() -> Bool { (try? store.renew(lease, of: key, for: time)) == true }
+    private func renew() async -> Bool {
+        guard await store.awaitLock(of: key) else { return false }
+        return (try? store.renew(lease, of: key, for: time)) == true
+    }
 }

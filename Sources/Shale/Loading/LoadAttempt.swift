@@ -9,7 +9,7 @@ extension Cache {
     ) async throws -> Answer {
         do {
             let answer: Answer
-            let replaced = options.policy == .reload ? try freshAnswer(key)?.stamp : known
+            let replaced = options.policy == .reload ? try freshStamp(key) : known
             switch try await attempt(key, insteadOf: replaced, fence) {
             case .stored(let stored): answer = stored
             case .load(nil): answer = try await fetch(key, since: nil, options, load)
@@ -45,23 +45,25 @@ extension Cache {
         defer { if let waitsSince { counters.count(waitSince: waitsSince) } }
         while true {
             // Without a lease, as in a read-only store, the load runs but is not stored.
+            guard await store.awaitLock(of: storedKey) else { return .load(nil) }
             let lease: Lease?
             do { lease = try store.lease(storedKey, for: options.leaseTime) } catch { return .load(nil) }
             // After acquiring the lease: its previous holder may have stored the value.
-            let current = Result { try freshAnswer(key) }
-            if case .success(let answer) = current, answer == nil || answer?.stamp == known {
-                if let lease { return .load(lease) }
-            } else {
+            let current: Answer?
+            do { current = try await freshAnswer(key, insteadOf: known) } catch {
                 if let lease { _ = try? store.release(lease, of: storedKey) }
-                if let answer = try current.get() {
-                    // Read again after closing the fence: a caller that joined after a change must not get an older
-                    // entry.
-                    fence.set(.closed)
-                    if let again = try freshAnswer(key), again.stamp == answer.stamp { return .stored(again) }
-                    fence.set(.open)
-                    continue
-                }
+                throw error
             }
+            if let current {
+                if let lease { _ = try? store.release(lease, of: storedKey) }
+                // Looked up again after closing the fence: a caller that joined after a change must not get an older
+                // entry.
+                fence.set(.closed)
+                if try freshStamp(key) == current.stamp { return .stored(current) }
+                fence.set(.open)
+                continue
+            }
+            if let lease { return .load(lease) }
             waitsSince = waitsSince ?? .now
             try await Task.sleep(for: pause)
             pause = min(pause * 2, .milliseconds(25))
@@ -125,6 +127,9 @@ extension Cache {
     ) async throws(ShaleError) -> Entry {
         do throws(ShaleError) {
             let storedKey = try stored(key), maxAge = try valid(maxAge)
+            guard await store.awaitLock(of: storedKey) else {
+                throw ShaleError(code: .busy, message: "a lock is taken")
+            }
             let isRenewed =
                 if let fence { try store.touch(storedKey, if: fence, maxAge: maxAge) } else {
                     try store.touch(storedKey, ifVersion: present.version, maxAge: maxAge)
@@ -171,7 +176,7 @@ extension Cache {
     private func storeLoaded(
         _ value: Value?, for key: Key, since fence: Condition?, maxAge: Age, pinned: Bool, _ meta: Meta
     ) async throws(ShaleError) -> UInt64? {
-        if let fence {
+        if let fence, let storedKey = try? stored(key), await store.awaitLock(of: storedKey) {
             do throws(ShaleError) {
                 let bytes = try encode(value, for: key)
                 let store: @Sendable (Cache) throws(ShaleError) -> UInt64? = { cache throws(ShaleError) in

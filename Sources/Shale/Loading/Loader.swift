@@ -40,6 +40,8 @@ final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
         }
     }
 
+    func isLoading(_ key: Key) -> Bool { states.withLock { $0[key]?.flight != nil } }
+
     private func beginLookup(_ key: Key) -> (present: Flight<Output>?, ended: Int) {
         states.withLock { states in
             var state = states[key] ?? KeyState()

@@ -24,11 +24,17 @@ extension Cache {
         }
     }
 
-    /// The fresh entry, without counting as a use.
-    func freshAnswer(_ key: Key) throws(ShaleError) -> Answer? {
-        if let entry = try read(key, includingStale: false, peeking: true, reporting: false) { return .entry(entry) }
-        guard let known = try store.entry(for: try stored(key)), Meta.isMissing(known.meta) else { return nil }
-        return .missing(Stamp(version: known.version, expires: known.expiresAt))
+    /// The fresh entry other than `known`, which is not decoded. Does not count as a use.
+    func freshAnswer(_ key: Key, insteadOf known: Stamp?) throws(ShaleError) -> Answer? {
+        guard let info = try store.entry(for: try stored(key)), Stamp(info) != known else { return nil }
+        if Meta.isMissing(info.meta) { return .missing(Stamp(info)) }
+        guard let entry = try read(key, includingStale: false, peeking: true, reporting: false), entry.stamp != known else { return nil }
+        return .entry(entry)
+    }
+
+    /// The same, on a thread of its own if the value is large.
+    nonisolated(nonsending) func freshAnswer(_ key: Key, insteadOf known: Stamp?) async throws(ShaleError) -> Answer? {
+        try await reading(key) { cache throws(ShaleError) in try cache.freshAnswer(key, insteadOf: known) }
     }
 
     /// Joins or begins a load and returns its result. If it fails or reaches a limit, returns the stale entry if the
@@ -36,7 +42,10 @@ extension Cache {
     nonisolated(nonsending) func answer(
         for key: Key, _ options: LoadOptions, _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) async throws -> Answer {
-        switch try join(key, insteadOf: nil, options, load) {
+        let storedKey = try stored(key)
+        // Whether a load under way will be current takes a lock.
+        let mayJoin = loader.isLoading(storedKey) ? await store.awaitLock(of: storedKey) : true
+        switch try join(key, insteadOf: nil, mayJoin: mayJoin, options, load) {
         case .stored(let answer): return answer
         case .load(let hold):
             do { return try await wait(for: hold, of: key, options) } catch {
@@ -93,21 +102,23 @@ extension Cache {
     /// Joins or begins the load of a key, unless a fresh entry other than `known` is stored. A reload ignores stored
     /// entries.
     private func join(
-        _ key: Key, insteadOf known: Stamp?, _ options: LoadOptions,
+        _ key: Key, insteadOf known: Stamp?, mayJoin: Bool = true, _ options: LoadOptions,
         _ load: @escaping @Sendable (Entry?) async throws -> Loaded
     ) throws -> Joined<Answer> {
         try loader.join(try stored(key)) { fence in
             // If the store cannot be read, a second load is harmless.
-            (try? isUnchanged(key, since: fence)) ?? false
+            mayJoin && (try? isUnchanged(key, since: fence)) ?? false
         } unless: {
-            guard options.policy != .reload, let current = try freshAnswer(key) else { return nil }
-            return current.stamp == known ? nil : current
+            options.policy == .reload ? nil : try freshAnswer(key, insteadOf: known)
         } load: { fence in
             try await RunningLoad(try self.identity(of: key), name: self.description(of: key)).during {
                 try await self.load(key, insteadOf: known, fence, options, load)
             }
         }
     }
+
+    /// The stamp of the fresh entry.
+    func freshStamp(_ key: Key) throws(ShaleError) -> Stamp? { try store.entry(for: try stored(key)).map(Stamp.init) }
 
     // MARK: Decisions
 

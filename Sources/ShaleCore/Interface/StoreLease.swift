@@ -48,6 +48,18 @@ extension Store {
         return try withShard(of: key) { shard, key in shard.isUnchanged(key, since: token) }
     }
 
+    /// Whether a thread of any process holds the lock of the key's shard at this moment. Takes no lock. False if this
+    /// store is read-only or closed.
+    package func isLocked(_ key: some StoreBytes) -> Bool {
+        let isLocked = try? key.withStoreBytes { bytes throws(ShaleError) in
+            try call { () throws(Failure) in
+                try engine.ref.checkWritable()
+                return Shard(engine.ref, keyHash: try engine.key(bytes).hash).isLocked
+            }
+        }
+        return isLocked ?? false
+    }
+
     private func withShard<R>(of key: some StoreBytes, _ body: (borrowing ShardWriter, Key) -> R) throws(ShaleError)
         -> R
     {

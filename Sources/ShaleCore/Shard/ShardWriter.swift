@@ -51,6 +51,8 @@ struct ShardWriter: ~Copyable, ShardParts {
 }
 
 extension Shard {
+    var isLocked: Bool { shim_mutex_owner(header.at + Field.mutex) != 0 }
+
     /// Holds the lock for `body`. `settle` first completes or undoes the change of a killed writer, before anything
     /// else sees it; if it throws, `body` does not run. Throws if the lock is not free within the time of `patience`.
     @inline(__always)
