@@ -76,4 +76,52 @@ struct QueueTests {
         }
         #expect(cache.loadKeys.isEmpty)
     }
+
+    @Test("a caller raises a long chain of loads, up to the last one")
+    func raised() async throws {
+        guard #available(macOS 26, *) else { return }
+        let cache = MemoryCache<Int, Int>(maximumEntryCount: 0), begun = Gate()
+        let last = 20_000
+        @Sendable func load(_ key: Int) async throws -> Int {
+            try await cache.value(for: key) {
+                if key < last { return try await load(key + 1) + 1 }
+                begun.open()
+                while Task.currentPriority < .high { await Task.yield() }
+                return 0
+            }
+        }
+        let low = Task(priority: .low) { try await load(0) }
+        try await begun.wait()
+        let high = Task(priority: .high) { try await load(0) }
+        #expect(try await high.value == last)
+        #expect(try await low.value == last)
+    }
+
+    @Test("a load that waits for a long chain of loads is no cycle, and one that closes the chain is")
+    func chain() async throws {
+        let cache = MemoryCache<Int, Int>(maximumEntryCount: 0), begun = Gate(), gate = Gate(), asked = Counter()
+        let last = 20_000
+        @Sendable func load(_ key: Int) async throws -> Int {
+            try await cache.value(for: key) {
+                if key < last { return try await load(key + 1) + 1 }
+                begun.open()
+                try await gate.wait()
+                let error = await #expect(throws: LoadError.self) { try await load(0) }
+                if case .cycle(let keys)? = error { #expect(keys == (0...last).map { "\($0)" } + ["0"]) }
+                return 0
+            }
+        }
+        let all = Task { try await load(0) }
+        try await begun.wait()
+        let other = Task {
+            try await cache.value(for: -1) {
+                asked.add()
+                return try await load(0) + 1
+            }
+        }
+        try await asked.wait(for: 1)
+        gate.open()
+        #expect(try await all.value == last)
+        #expect(try await other.value == last + 1)
+    }
 }

@@ -58,7 +58,8 @@ final class Flight<Output: Sendable>: Sendable {
     /// Releases the load closure before the result reaches the holders: they may then free the cache that it captures,
     /// which closes it.
     private func run() async -> Result<Output, any Error> {
-        guard let load = state.withLock({ $0.load.take() }) else { return .failure(CancellationError()) }
+        let (load, isCancelled) = state.withLock { ($0.load.take(), $0.holders.isEmpty) }
+        guard let load, !isCancelled else { return .failure(CancellationError()) }
         do {
             try Task.checkCancellation()
             return .success(try await load(fence))
@@ -175,19 +176,22 @@ final class Flight<Output: Sendable>: Sendable {
     /// Returns false if the holder had been released or the load had ended.
     @discardableResult
     fileprivate func release(_ number: Int) -> Bool {
-        let (holder, task, load) = state.withLock { state in
+        let (holder, task) = state.withLock { state in
             let holder = state.holders[number]
             state.holders[number] = nil
-            guard state.holders.isEmpty, state.result == nil else {
-                return (holder, nil as Task<Void, Never>?, nil as Load?)
-            }
-            return (holder, state.task, state.load.take())
+            return (holder, state.holders.isEmpty && state.result == nil ? state.task : nil)
         }
-        withExtendedLifetime(load) {}
         holder?.timer?.cancel()
         holder?.waiter?.resume(throwing: CancellationError())
         task?.cancel()
         return holder != nil
+    }
+
+    /// Frees what a cancelled load that has not begun would use. Not called when a task is cancelled, as the runtime may
+    /// hold a lock then.
+    fileprivate func clearUnused() {
+        let unused = state.withLock { $0.holders.isEmpty ? $0.load.take() : nil }
+        withExtendedLifetime(unused) {}
     }
 
     private func finish(_ result: Result<Output, any Error>) {
@@ -218,15 +222,21 @@ struct Hold<Output: Sendable>: Sendable {
         return try await withTaskPriorityEscalationHandler {
             try await cancellable(within: limit)
         } onPriorityEscalated: { [flight] _, priority in
-            flight.raisePriority(to: priority)
+            // In a task of its own: along a chain of loads that wait for each other, the calls would nest.
+            Task.detached(priority: priority) { flight.raisePriority(to: priority) }
         }
     }
 
     private nonisolated(nonsending) func cancellable(within limit: TimeLimit?) async throws -> Output? {
-        try await withTaskCancellationHandler {
-            try await flight.output(number, within: limit)
-        } onCancel: {
-            release()
+        do {
+            return try await withTaskCancellationHandler {
+                try await flight.output(number, within: limit)
+            } onCancel: {
+                flight.release(number)
+            }
+        } catch {
+            flight.clearUnused()
+            throw error
         }
     }
 
@@ -236,7 +246,10 @@ struct Hold<Output: Sendable>: Sendable {
     var hasEnded: Bool { flight.hasEnded }
 
     /// Releases the load, which is cancelled if it has no other holder.
-    func release() { flight.release(number) }
+    func release() {
+        flight.release(number)
+        flight.clearUnused()
+    }
 
     /// Releases the load after a time, without waiting, and calls `expired`, unless the load has ended by then.
     func release(after limit: TimeLimit, expired: @escaping @Sendable () -> Void) {

@@ -11,7 +11,9 @@ final class WaitGraph: Sendable {
         let load: RunningLoad
         let target: LoadIdentity
     }
-    private let waits = Mutex<[LoadIdentity: [Wait]]>([:])
+    /// By the load that waits, and by number: a load may wait for thousands of others.
+    private typealias Waits = [LoadIdentity: [Int: Wait]]
+    private let waits = Mutex((all: Waits(), last: 0))
 
     /// Runs `body`, which waits for a load. If that load waits for the calling one, throws ``LoadError/cycle(keys:)``
     /// instead.
@@ -20,43 +22,51 @@ final class WaitGraph: Sendable {
     ) async throws -> R {
         guard let load = RunningLoad.current, !load.isOver else { return try await body() }
         let (target, name) = try target()
-        try begin(Wait(load: load, target: target), name)
-        defer { end(load, target) }
+        let number = try begin(Wait(load: load, target: target), name)
+        defer { end(load, number) }
         return try await body()
     }
 
-    private func begin(_ wait: Wait, _ name: String) throws(LoadError) {
-        let cycle: [String]? = waits.withLock { waits in
-            var seen = Set<LoadIdentity>()
-            if let path = WaitGraph.path(from: wait.target, to: wait.load, waits, &seen) {
-                return path.map(\.name) + [name]
+    /// Returns the wait's number.
+    private func begin(_ wait: Wait, _ name: String) throws(LoadError) -> Int {
+        let (number, cycle) = waits.withLock { waits -> (Int, [String]?) in
+            if let path = WaitGraph.path(from: wait.target, to: wait.load, waits.all) {
+                return (0, path.map(\.name) + [name])
             }
-            waits[wait.load.identity, default: []].append(wait)
-            return nil
+            waits.last += 1
+            waits.all[wait.load.identity, default: [:]][waits.last] = wait
+            return (waits.last, nil)
         }
         if let cycle { throw .cycle(keys: cycle) }
+        return number
     }
 
-    private func end(_ load: RunningLoad, _ target: LoadIdentity) {
+    private func end(_ load: RunningLoad, _ number: Int) {
         waits.withLock { waits in
-            guard let index = waits[load.identity]?.firstIndex(where: { $0.load === load && $0.target == target })
-            else { return }
-            waits[load.identity]?.remove(at: index)
-            if waits[load.identity]?.isEmpty == true { waits[load.identity] = nil }
+            waits.all[load.identity]?[number] = nil
+            if waits.all[load.identity]?.isEmpty == true { waits.all[load.identity] = nil }
         }
     }
 
-    /// A path of loads from `start` to `end`, each of which waits for the next.
-    private static func path(
-        from start: LoadIdentity, to end: RunningLoad, _ waits: [LoadIdentity: [Wait]], _ seen: inout Set<LoadIdentity>
-    ) -> [RunningLoad]? {
-        if start == end.identity { return [end] }
-        guard seen.insert(start).inserted else { return nil }
-        // Tasks that outlive their load block no caller of it.
-        for wait in waits[start] ?? [] where !wait.load.isOver {
-            if let rest = path(from: wait.target, to: end, waits, &seen) { return [wait.load] + rest }
+    /// A path of loads from `start` to `end`, each of which waits for the next. Not recursive: a chain of loads may be
+    /// longer than a thread's stack.
+    private static func path(from start: LoadIdentity, to end: RunningLoad, _ waits: Waits) -> [RunningLoad]? {
+        // The wait by which the search has reached a load; none for `start`.
+        var reached: [LoadIdentity: Wait?] = [start: nil], rest = [start]
+        while reached[end.identity] == nil, let next = rest.popLast() {
+            // Tasks that outlive their load block no caller of it.
+            for wait in (waits[next] ?? [:]).values where !wait.load.isOver && reached[wait.target] == nil {
+                reached[wait.target] = .some(wait)
+                rest.append(wait.target)
+            }
         }
-        return nil
+        guard var step = reached[end.identity] else { return nil }
+        var path = [end]
+        while let wait = step {
+            path.append(wait.load)
+            step = reached[wait.load.identity] ?? nil
+        }
+        return path.reversed()
     }
 }
 
