@@ -86,6 +86,21 @@ struct LimitOfWaitTests {
         }
     }
 
+    @Test("a duration of more seconds than an integer holds is for ever, or negative")
+    func hugeAge() throws {
+        let huge = Duration.seconds(1e20)
+        let cache = try Cache<String, Int>.inMemory(
+            maxAge: Age(huge), staleFor: Age(huge), capacity: 4 << 20, lockTimeout: huge)
+        try cache.insert(1, for: "key")
+        #expect(try cache.entry(for: "key")?.expiresAt == nil && cache["key"] == 1)
+        let error = #expect(throws: ShaleError.self) { try cache.insert(2, for: "key", maxAge: Age(.zero - huge)) }
+        #expect(error?.code == .invalid && cache["key"] == 1)
+        let timeout = #expect(throws: ShaleError.self) {
+            try Cache<String, Int>.inMemory(capacity: 4 << 20, lockTimeout: .zero - huge)
+        }
+        #expect(timeout?.code == .invalid)
+    }
+
     @Test("pauses of keys whose stale values were evicted are removed")
     func evictedPauses() async throws {
         let cache = try Cache<Int, Int>.small(maxEntries: 100)

@@ -51,7 +51,8 @@ public struct Prefetch<Value: Sendable>: Sendable {
     fileprivate let output: @Sendable () async throws -> Value
 
     /// The loaded value, or the fresh value that was already stored. Throws what the load throws, also after the load
-    /// has ended. A cancelled task stops waiting.
+    /// has ended. A cancelled task stops waiting. Like a call that loads, it waits up to the hard limit, and throws
+    /// ``LoadError/cycle(keys:)`` in a loader that the load waits for.
     public var value: Value {
         get async throws { try await output() }
     }
