@@ -77,6 +77,30 @@ struct QueueTests {
         #expect(cache.loadKeys.isEmpty)
     }
 
+    @Test("callers that are served a stale value while its load runs do not add up, and the load runs to its end")
+    func behind() async throws {
+        let clock = TestClock(), cache = try Cache<String, Int>.small(clock: clock), gate = Gate()
+        cache["key"] = 1
+        clock.advance(seconds: 60)
+        for _ in 0..<1000 {
+            let stale = try await cache.value(for: "key", policy: .staleWhileRevalidate) {
+                try await gate.wait()
+                return 2
+            }
+            #expect(stale == 1)
+        }
+        #expect(cache.loader.holderCount(try cache.stored("key")) == 1)
+        let line = LineExecutor()
+        let waiter = Task(executorPreference: line) { try await cache.value(for: "key") { 3 } }
+        await Task(executorPreference: line) {}.value
+        waiter.cancel()
+        await #expect(throws: CancellationError.self) { try await waiter.value }
+        let joined = cache.prefetch("key") { 4 }
+        gate.open()
+        #expect(try await joined.value == 2)
+        #expect(cache["key"] == 2 && cache.statistics.loads == 1)
+    }
+
     @Test("a caller raises a long chain of loads, up to the last one")
     func raised() async throws {
         guard #available(macOS 26, *) else { return }

@@ -9,6 +9,8 @@ final class Flight<Output: Sendable>: Sendable {
     private struct State {
         /// Empty before the load has ended: it is cancelled.
         var holders = Holders()
+        /// Whether one of them never leaves.
+        var isKept = false
         /// Nil once it runs or is cancelled.
         var load: Load?
         var task: Task<Void, Never>?
@@ -173,6 +175,17 @@ final class Flight<Output: Sendable>: Sendable {
         set(limit.timer { if self.release(number) { expired() } }, for: number)
     }
 
+    /// Turns the holder into the one that never leaves, or removes it if there is one: callers that do not wait must not
+    /// add up while a load runs.
+    fileprivate func keep(_ number: Int) {
+        state.withLock { state in
+            if state.isKept { state.holders[number] = nil }
+            state.isKept = true
+        }
+    }
+
+    var holderCount: Int { state.withLock { $0.holders.count } }
+
     /// Returns false if the holder had been released or the load had ended.
     @discardableResult
     fileprivate func release(_ number: Int) -> Bool {
@@ -244,6 +257,9 @@ struct Hold<Output: Sendable>: Sendable {
     func another() -> Hold? { flight.hold() }
 
     var hasEnded: Bool { flight.hasEnded }
+
+    /// Holds the load to its end. The hold cannot be used any more.
+    func keep() { flight.keep(number) }
 
     /// Releases the load, which is cancelled if it has no other holder.
     func release() {

@@ -15,6 +15,7 @@ struct Holders {
     private var last = 0
 
     var isEmpty: Bool { holders.isEmpty }
+    var count: Int { holders.count }
 
     mutating func add() -> Int {
         last += 1

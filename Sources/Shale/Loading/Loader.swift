@@ -40,6 +40,9 @@ final class Loader<Key: Hashable & Sendable, Output: Sendable>: Sendable {
         }
     }
 
+    /// How many callers the key's load has.
+    func holderCount(_ key: Key) -> Int { states.withLock { $0[key]?.flight }?.holderCount ?? 0 }
+
     func isLoading(_ key: Key) -> Bool { states.withLock { $0[key]?.flight != nil } }
 
     private func beginLookup(_ key: Key) -> (present: Flight<Output>?, ended: Int) {

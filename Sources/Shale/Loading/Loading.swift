@@ -93,7 +93,11 @@ extension Cache {
         {
             guard entry.isStale || isRefreshDue(entry) else { return entry }
             if let cause = pause(of: key, options) { return entry.isStale ? paused(entry, key, cause) : entry }
-            try loadInBackground(key, insteadOf: entry, options, load)
+            if case .load(let hold) = try loadInBackground(key, insteadOf: entry, options, load),
+                options.hardLimit == nil
+            {
+                hold.keep()
+            }
             return entry
         }
         if let cause = pause(of: key, options) {
