@@ -110,6 +110,51 @@ struct MemoryRaceTests {
         }
         for id in 0..<3 { #expect(cache[key(id)] == 4000) }
     }
+
+    @Test("64 threads with costs, expiry, one hash for many keys, and a clock that uses the cache leave sums right")
+    func sums() async throws {
+        struct Few: Hashable {
+            let id: Int
+            func hash(into hasher: inout Hasher) { hasher.combine(id % 3) }
+        }
+        let clock = TestClock(), shared = Mutex<MemoryCache<Few, Int>?>.Box(nil), calls = Atomic(0)
+        let cache = MemoryCache<Few, Int>(
+            dateProvider: {
+                if calls.add(1, ordering: .relaxed).newValue % 50 == 0 {
+                    shared.value.withLock { $0 }?.removeValue(forKey: Few(id: 1))
+                }
+                return clock.date
+            }, entryLifetime: 5, maximumEntryCount: 12, maximumTotalCost: 100,
+            cost: { $0 == 7 ? .max : $0 == 8 ? .min : $0 % 40 })
+        shared.value.withLock { $0 = cache }
+        defer { shared.value.withLock { $0 = nil } }
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for thread in 0..<64 {
+                group.addTask {
+                    try await onThread {
+                        for step in 0..<300 {
+                            let key = Few(id: (thread * 31 + step * 7) % 30)
+                            switch (thread + step) % 8 {
+                            case 0, 1: cache[key] = step
+                            case 2: cache[key] = nil
+                            case 3: cache.update({ $0 += 1 }, for: key)
+                            case 4: cache.update({ $0 += 1 }, for: key, default: step)
+                            case 5: _ = cache.count
+                            case 6 where step % 20 == 0: cache.removeAll()
+                            case 6 where step % 5 == 0: clock.advance(seconds: 1)
+                            default: _ = cache[key]
+                            }
+                        }
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+        let entries = cache.table.entries.compactMap(\.self)
+        #expect(entries.count == cache.table.places.count && entries.count <= 12)
+        #expect(entries.reduce(0) { $0 + $1.cost } == cache.table.totalCost && cache.table.totalCost <= 100)
+        #expect(Set(entries.map(\.key)).count == entries.count && cache.keys.allSatisfy { cache[$0] != nil })
+    }
 }
 
 extension Mutex where Value: Sendable {
