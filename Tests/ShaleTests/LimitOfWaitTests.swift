@@ -15,20 +15,20 @@ struct LimitOfWaitTests {
             }
             guard case .cycle? = error else { Issue.record("\(String(describing: error))"); return }
             // Nothing holds the loads any more.
-            #expect(try await cache.value(for: other, policy: .reload) { 2 } == 2)
+            #expect(try await cache.value(for: other, options: .reload) { 2 } == 2)
             try cache.removeAll()
         }
         // One that has ended is no wait.
         let ended = cache.prefetch("a") { 3 }
         #expect(try await ended.value == 3)
-        #expect(try await cache.value(for: "a", policy: .reload) { try await ended.value + 1 } == 4)
+        #expect(try await cache.value(for: "a", options: .reload) { try await ended.value + 1 } == 4)
     }
 
     @Test("who waits for a prefetch waits no longer than its hard limit")
     func prefetchLimit() async throws {
         let time = ManualClock(), begun = Gate(), never = Gate(), cancelled = Counter()
         let cache = try Cache<String, Int>.small(limitClock: time)
-        let prefetch = cache.prefetch("key", policy: LoadOptions(hardLimit: .seconds(3))) {
+        let prefetch = cache.prefetch("key", options: LoadOptions(hardLimit: .seconds(3))) {
             begun.open()
             do { try await never.wait() } catch {
                 cancelled.add()
@@ -57,7 +57,7 @@ struct LimitOfWaitTests {
         for options in [LoadOptions(softLimit: limit), LoadOptions(hardLimit: limit)] {
             for caching in [cache, memory.caching] as [any Caching<String, Int>] {
                 try caching.removeAll()
-                let value = try await caching.value(for: "key", policy: options) {
+                let value = try await caching.value(for: "key", options: options) {
                     try await Task.sleep(for: .milliseconds(20))
                     return 1
                 }
@@ -65,10 +65,10 @@ struct LimitOfWaitTests {
             }
         }
         await #expect(throws: Offline.self) {
-            try await cache.value(for: "other", policy: LoadOptions(pauseAfterFailure: limit)) { throw Offline() }
+            try await cache.value(for: "other", options: LoadOptions(pauseAfterFailure: limit)) { throw Offline() }
         }
         await #expect(throws: Offline.self) {
-            try await cache.value(for: "other", policy: LoadOptions(pauseAfterFailure: limit)) { 1 }
+            try await cache.value(for: "other", options: LoadOptions(pauseAfterFailure: limit)) { 1 }
         }
     }
 
@@ -107,11 +107,11 @@ struct LimitOfWaitTests {
         let options = LoadOptions(.staleIfError, pauseAfterFailure: .seconds(3600))
         for key in 0..<3000 {
             try cache.insert(key, for: key, maxAge: .zero)
-            let entry = try await cache.entry(for: key, policy: options) { _ in throw Offline() }
+            let entry = try await cache.entry(for: key, options: options) { _ in throw Offline() }
             #expect(entry.error is Offline)
         }
         #expect(cache.pauses.count <= 1025)
-        let paused = try await cache.entry(for: 2999, policy: options) { _ in .value(0) }
+        let paused = try await cache.entry(for: 2999, options: options) { _ in .value(0) }
         #expect(paused.value == 2999 && paused.error is LoadError)
     }
 }

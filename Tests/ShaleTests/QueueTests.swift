@@ -65,7 +65,7 @@ struct QueueTests {
             await withTaskGroup { group in
                 for number in 0..<12 {
                     group.addTask {
-                        let caller = Task { try await cache.value(for: "key", policy: .reload) { await load(number) } }
+                        let caller = Task { try await cache.value(for: "key", options: .reload) { await load(number) } }
                         for _ in 0..<number * round % 17 { await Task.yield() }
                         if number % 4 != 0 { caller.cancel() }
                         let result = await caller.result
@@ -83,7 +83,7 @@ struct QueueTests {
         cache["key"] = 1
         clock.advance(seconds: 60)
         for _ in 0..<1000 {
-            let stale = try await cache.value(for: "key", policy: .staleWhileRevalidate) {
+            let stale = try await cache.value(for: "key", options: .staleWhileRevalidate) {
                 try await gate.wait()
                 return 2
             }
