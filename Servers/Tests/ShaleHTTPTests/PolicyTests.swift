@@ -74,6 +74,15 @@ struct PolicyTests {
                 own: true),
             Storing(
                 response: ["Cache-Control": "s-maxage=x"], request: ["Authorization": "x"], shared: false, own: false),
+            Storing(
+                response: ["Cache-Control": "max-age=1, s-maxage"], request: ["Authorization": "x"], shared: false,
+                own: true),
+            Storing(
+                response: ["Cache-Control": "max-age=1, public=1, must-revalidate=\"1\""],
+                request: ["Authorization": "x"], shared: false, own: true),
+            Storing(
+                response: ["Cache-Control": "max-age=1, no-store, must-understand=1"], shared: false, own: false),
+            Storing(response: ["Cache-Control": "max-age=1, no-store=1"], shared: false, own: false),
             Storing(response: ["Cache-Control": "max-age=1", "Vary": "a b"], shared: false, own: false),
             Storing(response: ["Cache-Control": "max-age=1", "Vary": "\"a"], shared: false, own: false),
             // Beyond the limits.
@@ -405,6 +414,13 @@ struct PolicyTests {
         #expect(response.isUnmodified(for: ["If-Modified-Since": Self.date(-60)]))
         #expect(!response.isUnmodified(for: ["If-Modified-Since": Self.date(-61)]))
         #expect(!response.isUnmodified(for: ["If-None-Match": "*"]))
+    }
+
+    @Test("tags that Unicode holds to be equivalent, but that have other bytes, differ")
+    func equivalentTags() {
+        let response = Self.response(["ETag": "\"q\u{307}\u{323}\""]), other = "\"q\u{323}\u{307}\""
+        #expect(!response.isUnmodified(for: ["If-None-Match": other]))
+        #expect(!response.isValidated(by: ["ETag": other]))
     }
 
     @Test("a 304 updates the fields and the age, except for fields that describe the body")

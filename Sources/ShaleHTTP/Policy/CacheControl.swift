@@ -134,14 +134,16 @@ struct CacheControl: Equatable, Sendable {
                 value.isUnqualified = true
                 value.isMalformed = value.isMalformed || argument != nil
             }
-        default:
+        case .maxAge, .maxStale, .minFresh, .sMaxAge, .staleIfError, .staleWhileRevalidate:
             value.isUnqualified = true
-            guard let argument else { break }
-            if let number = DeltaSeconds.parse(argument) {
+            if let number = argument.flatMap({ DeltaSeconds.parse($0) }) {
                 value.milliseconds = value.milliseconds ?? number
-            } else {
+            } else if argument != nil || directive != .maxStale {
                 value.isMalformed = true
             }
+        default:
+            value.isUnqualified = true
+            value.isMalformed = value.isMalformed || argument != nil
         }
         values[directive] = value
     }

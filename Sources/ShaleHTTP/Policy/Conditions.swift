@@ -14,7 +14,9 @@ extension StoredResponse {
 
     /// Whether a 304 with these headers refers to this response (RFC 9111, 4.3.4).
     func isValidated(by headers: HTTPHeaders) -> Bool {
-        headers.first(name: "ETag").map { $0 == self.headers.first(name: "ETag") } ?? true
+        headers.first(name: "ETag").map { tag in
+            self.headers.first(name: "ETag").map { tag.utf8.elementsEqual($0.utf8) } ?? false
+        } ?? true
     }
 
     /// Whether a response to HEAD with these headers describes this one (RFC 9111, 4.3.5).
@@ -30,14 +32,16 @@ extension StoredResponse {
         if request.contains(name: "If-None-Match") {
             let tags = FieldList(request["If-None-Match"]).members
             guard let tag = headers.first(name: "ETag") else { return false }
-            return tags == ["*"] || tags.contains { opaque($0) == opaque(tag) }
+            return tags == ["*"] || tags.contains { opaque($0).elementsEqual(opaque(tag)) }
         }
         guard let since = request.first(name: "If-Modified-Since").flatMap({ HTTPDate.parse($0, now: receivedAt) })
         else { return false }
         return (lastModified ?? date) <= since
     }
 
-    /// Weak comparison: a weak tag equals a strong one.
-    private func opaque(_ tag: String) -> Substring { tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...] }
+    /// Weak comparison: a weak tag equals a strong one. Bytes, since strings with other bytes can be equal.
+    private func opaque(_ tag: String) -> Substring.UTF8View {
+        (tag.hasPrefix("W/") ? tag.dropFirst(2) : tag[...]).utf8
+    }
 }
 #endif
