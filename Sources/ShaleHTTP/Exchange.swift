@@ -10,8 +10,10 @@ struct Exchange: Sendable {
     let cache: HTTPCache
     let request: HTTPClientRequest
     let head: RequestHead
-    /// Normalised by `Keys`.
+    /// Normalised by `Keys`, with `host`.
     let url: String
+    /// See `Keys.otherHost`.
+    let host: String
     let deadline: NIODeadline
     let logger: Logger?
 
@@ -27,13 +29,17 @@ struct Exchange: Sendable {
         let response = try await send(request)
         if policy.invalidates(request.method, response.status) {
             let named = ["Location", "Content-Location"].flatMap { response.headers[$0].prefix(4) }
-            for url in [url] + named.compactMap({ Keys.sameOrigin($0, as: url) }) { responses.invalidate(url) }
+            let others = named.compactMap { Keys.sameOrigin($0, as: request.url).map { $0 + host } }
+            for url in [url] + others { responses.invalidate(url) }
         }
         return response
     }
 
     func run(isOnlyCached: Bool) async throws -> HTTPClientResponse {
         let arrivedAt = responses.now, end = ContinuousClock.now + .nanoseconds((deadline - .now()).nanoseconds)
+        // The key of a load whose body came too soon, or too late, to read it along, and what such callers add to it:
+        // they send one request of their own.
+        var missed = (key: "", suffix: "")
         var turn: InFlightLoad.Turn?, hasWaited = false
         // A caller that returns or fails without an outcome for others hands its turn on.
         defer { turn?.handOn() }
@@ -44,14 +50,15 @@ struct Exchange: Sendable {
                 return answer
             }
             if isOnlyCached { return Self.gatewayTimeout }
-            if request.method == .HEAD { return try await sendHead(found) }
             let key = key(of: location, found), now = responses.now
             let failure = cache.backOff.failure(of: url, at: now)
             if let found, let failure, servesDespiteError(found, isUnreachable: failure.error != nil) {
                 if turn == nil, !failure.isPausing { validateInBackground(location) }
                 return response(from: found.record)
             }
-            let isAlone = cache.hitForMiss.contains(key, at: now)
+            if request.method == .HEAD { return try await sendHead(found) }
+            let isAlone =
+                location.isLost || (failure?.isShared != true && cache.hitForMiss.contains(key, at: now))
             if turn != nil || isAlone {
                 if !isAlone, let failure, let error = failure.error, failure.count > 1, failure.isShared,
                     failure.isPausing
@@ -62,20 +69,22 @@ struct Exchange: Sendable {
                 turn = nil
                 return try await fetchResponse(found, location, own)
             }
-            switch cache.loads.join(key) {
+            if missed.key != key { missed = (key, "") }
+            let loadKey = key + missed.suffix
+            switch cache.loads.join(loadKey) {
             case .leader(let new):
                 turn = new
-                await acquireLease(key, for: new.load)
+                await acquireLease(loadKey, for: new.load)
             case .follower(let load):
                 hasWaited = true
                 switch await load.wait(patience: cache.options.longestWait, deadline: end) {
                 case .over: break
                 case .turn(let new):
                     turn = new
-                    await acquireLease(key, for: new.load)
+                    await acquireLease(loadKey, for: new.load)
                 case .flowing(let shared):
-                    if let answer = answer(from: shared) { return answer }
-                    return try await fetchResponse(found, location, nil)
+                    if let answer = answer(from: shared, since: arrivedAt) { return answer }
+                    missed.suffix += "\nmissed"
                 case .timedOut:
                     if let found, servesDespiteError(found, isUnreachable: true) { return response(from: found.record) }
                     throw HTTPClientError.deadlineExceeded
@@ -88,7 +97,11 @@ struct Exchange: Sendable {
     /// Requests with the same key are coalesced. The response to a request with credentials, or with conditions that
     /// the origin evaluates, may be for its caller only: others do not wait for it.
     private func key(of location: ResponseStore.Location, _ found: ResponseStore.Found?) -> String {
-        var key = location.key
+        key(location.key, found)
+    }
+
+    private func key(_ key: String, _ found: ResponseStore.Found?) -> String {
+        var key = key
         if policy.kind == .shared, request.headers.contains(name: "Authorization") { key += "\nauthorized" }
         if found?.response.validators.isEmpty ?? true, Fields.conditions.contains(where: request.headers.contains) {
             key += "\nconditional"
@@ -110,10 +123,7 @@ struct Exchange: Sendable {
         from found: ResponseStore.Found, _ location: ResponseStore.Location, since arrivedAt: Int64?
     ) -> HTTPClientResponse? {
         switch policy.evaluate(found.response, for: head, at: responses.now) {
-        case .validate:
-            guard let arrivedAt, found.response.requestedAt >= arrivedAt, isShareable(found.response) else {
-                return nil
-            }
+        case .validate: guard let arrivedAt, isNew(found.response, since: arrivedAt) else { return nil }
         case .use: break
         case .useAndValidate:
             if cache.backOff.failure(of: url, at: responses.now)?.isPausing != true { validateInBackground(location) }
@@ -126,11 +136,19 @@ struct Exchange: Sendable {
         policy.evaluate(response, for: RequestHead([:]), at: responses.now) == .use
     }
 
-    /// From a response that another caller receives. Nil if this request needs one of its own.
-    private func answer(from shared: SharedResponse) -> HTTPClientResponse? {
-        guard policy.evaluate(shared.head, for: head, at: responses.now) == .use, let body = shared.reader() else {
-            return nil
-        }
+    private func isNew(_ response: StoredResponse, since arrivedAt: Int64) -> Bool {
+        response.requestedAt >= arrivedAt && isShareable(response)
+    }
+
+    /// From a response that another caller receives. Nil if it is not this request's variant, if its URL has been
+    /// invalidated, or if its beginning is lost.
+    private func answer(from shared: SharedResponse, since arrivedAt: Int64) -> HTTPClientResponse? {
+        guard
+            policy.evaluate(shared.head, for: head, at: responses.now) == .use || isNew(shared.head, since: arrivedAt),
+            responses.location(of: url, request.headers).candidates.contains(where: {
+                $0.utf8.elementsEqual(shared.place.utf8)
+            }), let body = shared.reader()
+        else { return nil }
         return response(with: shared.head, body: .stream(body))
     }
 
@@ -185,17 +203,9 @@ struct Exchange: Sendable {
         }
         let fence = responses.fence(url), requestedAt = responses.now
         let response: HTTPClientResponse
-        do { response = try await send(request) } catch {
-            if Task.isCancelled { throw error }
-            noteFailure(error, requestedAt: requestedAt)
-            guard let found, servesDespiteError(found, isUnreachable: true) else { throw error }
-            return .stored(found.record)
-        }
-        if [500, 502, 503, 504].contains(response.status.code) {
-            cache.backOff.failed(url, .init(), requestedAt: requestedAt, at: responses.now)
-            if let found, servesDespiteError(found, isUnreachable: false) { return .stored(found.record) }
-        } else {
-            cache.backOff.succeeded(url)
+        switch try await send(request, orServe: found, requestedAt: requestedAt) {
+        case .stored(let record): return .stored(record)
+        case .passing(let new): response = new
         }
         if let found, response.status == .notModified, !validators.isEmpty {
             if found.response.isValidated(by: response.headers) {
@@ -225,50 +235,57 @@ struct Exchange: Sendable {
             status: received.status,
             headers: policy.storedFields(received.headers, received.control, receivedAt: received.receivedAt),
             requestedAt: requestedAt, receivedAt: received.receivedAt)
-        guard let fence, let vary = stored.vary,
-            let place = responses.key(for: vary, to: request.headers, at: location, since: fence)
-        else {
+        let place: String
+        // The URL may get a selector, by which followers find out whether this is their variant. Those who already know
+        // it find this load.
+        let answer = responses.place(for: stored.vary, to: request.headers, at: location, since: fence) { [turn] key in
+            if let turn { cache.loads.add(turn.load, self.key(key, nil)) }
+        }
+        switch answer {
+        case .key(let key): place = key
+        case let other:
+            if case .lost = other { cache.hitForMiss.insert(key, at: responses.now) }
             turn?.end()
             return .passing(response)
         }
-        // The URL may have got a selector, by which followers find out whether this is their variant.
         let (newLocation, newFound) = turn == nil ? (location, found) : lookUp()
         let newKey = self.key(of: newLocation, newFound)
         if !noteShareable(stored, newKey) {
             turn?.end()
             turn = nil
         } else if let turn, newKey != key {
-            cache.loads.rename(turn.load, newKey)
+            cache.loads.add(turn.load, newKey)
+            turn.load.sendAway()
         }
         let own = turn
         turn = nil
-        return .passing(await record(response, as: stored, place, length, newKey, own))
+        return .passing(record(response, as: stored, place, length, newKey, own))
     }
 
     /// Stores a response while the caller, and others, read its body.
     private func record(
         _ response: HTTPClientResponse, as stored: StoredResponse, _ place: String, _ length: Int?, _ key: String,
         _ turn: InFlightLoad.Turn?
-    ) async -> HTTPClientResponse {
+    ) -> HTTPClientResponse {
         // The client may have decompressed the body: then it is longer than Content-Length.
         let expected = response.headers.contains(name: "Content-Encoding") ? nil : length
         let shared = SharedResponse(
-            stored, responses, limit: cache.options.maxBodySize, expected: expected,
+            stored, place, responses, limit: cache.options.maxBodySize, expected: expected,
+            patience: cache.options.longestWait,
             flows: { turn?.load.flow($0) },
             ends: { [responses, cache] outcome in
                 switch outcome {
-                case .stored(let body): responses.store(StoredRecord(stored, body), place)
-                case .unstorable: cache.hitForMiss.insert(key, at: responses.now)
+                case .stored(let body) where responses.store(StoredRecord(stored, body), place): break
+                case .stored, .unstorable: cache.hitForMiss.insert(key, at: responses.now)
                 case .broken: turn?.handOn()
                 }
                 // No effect on a turn that was handed on.
                 turn?.end()
             })
-        let body = shared.receive(response.body)
-        // A short body is received at once, so that it is stored whether or not this caller reads it.
-        if response.status == .noContent || length ?? .max <= ResponseStore.chunkSize { await body.waitForEnd() }
+        // A short body is stored whether or not this caller reads it.
+        let isShort = response.status == .noContent || length ?? .max <= ResponseStore.chunkSize
         var response = response
-        response.body = .stream(body)
+        response.body = .stream(shared.receive(response.body, unreadUntil: isShort ? deadline : nil))
         return response
     }
 
@@ -313,11 +330,13 @@ struct Exchange: Sendable {
         return found.record
     }
 
-    private func sendHead(_ found: ResponseStore.Found?) async throws
-        -> HTTPClientResponse
-    {
+    private func sendHead(_ found: ResponseStore.Found?) async throws -> HTTPClientResponse {
         let requestedAt = responses.now
-        let response = try await send(request)
+        let response: HTTPClientResponse
+        switch try await send(request, orServe: found, requestedAt: requestedAt) {
+        case .stored(let record): return self.response(from: record)
+        case .passing(let new): response = new
+        }
         if let found, response.status == .ok {
             if found.response.isDescribed(by: response.headers) {
                 _ = renew(found, by: response, requestedAt: requestedAt)
@@ -331,6 +350,26 @@ struct Exchange: Sendable {
     private func servesDespiteError(_ found: ResponseStore.Found, isUnreachable: Bool) -> Bool {
         policy.servesDespiteError(
             found.response, for: head, at: responses.now, isUnreachable: isUnreachable)
+    }
+
+    /// The stored response if the server fails and that is served instead.
+    private func send(
+        _ request: HTTPClientRequest, orServe found: ResponseStore.Found?, requestedAt: Int64
+    ) async throws -> Loaded {
+        let response: HTTPClientResponse
+        do { response = try await send(request) } catch {
+            if Task.isCancelled { throw error }
+            noteFailure(error, requestedAt: requestedAt)
+            guard let found, servesDespiteError(found, isUnreachable: true) else { throw error }
+            return .stored(found.record)
+        }
+        guard [500, 502, 503, 504].contains(response.status.code) else {
+            cache.backOff.succeeded(url)
+            return .passing(response)
+        }
+        cache.backOff.failed(url, .init(), requestedAt: requestedAt, at: responses.now)
+        if let found, servesDespiteError(found, isUnreachable: false) { return .stored(found.record) }
+        return .passing(response)
     }
 
     private func send(_ request: HTTPClientRequest) async throws -> HTTPClientResponse {
@@ -370,13 +409,18 @@ struct Exchange: Sendable {
         request.method = .GET
         for name in Fields.conditions { request.headers.remove(name: name) }
         let exchange = Exchange(
-            cache: cache, request: request, head: RequestHead(request.headers), url: url,
+            cache: cache, request: request, head: RequestHead(request.headers), url: url, host: host,
             deadline: .now() + cache.options.validationTimeout, logger: logger)
-        Task {
+        let validation = Task {
             let (location, found) = exchange.lookUp()
             if case .passing(let response)? = try? await exchange.fetch(found, location, turn) {
                 do { for try await _ in response.body {} } catch {}
             }
+        }
+        // The client's deadline is over once the head has arrived.
+        Task {
+            try? await Task.sleep(for: .nanoseconds((exchange.deadline - .now()).nanoseconds))
+            validation.cancel()
         }
     }
 }

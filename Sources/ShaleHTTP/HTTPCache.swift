@@ -19,13 +19,15 @@ import ShaleCore
 ///   is stored, or until it is certain that it is not. In the same process they read a body of more than 128 KiB while
 ///   it arrives. If the caller that sends the request fails or is cancelled, the next one sends it.
 /// - Stores a body while its callers read it, as far as the fastest of them has read and 128 KiB more. A body that
-///   none of them reads to its end is not stored. Holds a few hundred KiB of it in memory at most. If a part of a
-///   stored body was evicted, the request is sent again.
+///   none of them reads to its end is not stored, unless its Content-Length is at most 128 KiB. Holds a few hundred KiB
+///   of it in memory at most. If a part of a stored body was evicted, the request is sent again.
 /// - While a server fails, stale responses are served at once where the policy permits that.
 /// - Does not store a response that the client reached by a redirection. To store redirections as well, pass a client
 ///   that does not follow them.
 /// - A client that decompresses bodies passes them to the cache decompressed.
-/// - Passes requests with Range, If-Range, If-Match, If-Unmodified-Since, a body or `no-store` through.
+/// - Requests whose Host is not their URL's have their own responses.
+/// - Passes requests with Range, If-Range, If-Match, If-Unmodified-Since, a body, a TLS configuration of their own or
+///   `no-store` through.
 /// - Bounds what it reads: a request or a response with more than 256 fields or 32 KiB of them, 64 directives in
 ///   Cache-Control or 16 names in Vary, and a request with more than 16 KiB of URL, is passed through and not stored.
 /// - If the store fails, requests go to their servers and the logger gets a warning.
@@ -87,17 +89,24 @@ public struct HTTPCache: Sendable {
     public func execute(_ request: HTTPClientRequest, deadline: NIODeadline, logger: Logger? = nil) async throws
         -> HTTPClientResponse
     {
-        let head = RequestHead(request.headers), url = Keys.normalised(request.url)
+        let head = RequestHead(request.headers)
+        let host = Keys.otherHost(request.headers, request.url), url = Keys.normalised(request.url) + host
         let exchange = Exchange(
-            cache: self, request: request, head: head, url: url, deadline: deadline, logger: logger)
+            cache: self, request: request, head: head, url: url, host: host, deadline: deadline, logger: logger)
         let isOnlyCached = head.control.has(.onlyIfCached)
-        if request.body == nil, policy.concerns(request.method, head), url.utf8.count <= Limits.url {
+        if request.body == nil, request.tlsConfiguration == nil, policy.concerns(request.method, head),
+            url.utf8.count <= Limits.url
+        {
             return try await exchange.run(isOnlyCached: isOnlyCached)
         }
         return isOnlyCached ? Exchange.gatewayTimeout : try await exchange.passThrough()
     }
 
     /// Removes all stored responses of a URL. Responses in flight are not stored.
-    public func invalidate(_ url: String) { responses.invalidate(Keys.normalised(url)) }
+    /// - Parameter host: The Host of the requests, if they have their own.
+    public func invalidate(_ url: String, host: String? = nil) {
+        let host = Keys.otherHost(HTTPHeaders(host.map { [("Host", $0)] } ?? []), url)
+        responses.invalidate(Keys.normalised(url) + host)
+    }
 }
 #endif

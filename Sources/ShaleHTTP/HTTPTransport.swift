@@ -14,12 +14,13 @@ extension HTTPClient: HTTPTransport {}
 
 /// An error of the cache itself. Errors of the client are passed on unchanged.
 public enum HTTPCacheError: Error, Equatable, CustomStringConvertible {
-    /// A part of a large stored body was evicted while the caller was reading it. Repeat the request: it is sent to the
-    /// server.
+    /// A part of a large stored body was evicted while the caller was reading it, or the caller read nothing of a body
+    /// that could not be stored for `longestWait`, while others waited for more of it. Repeat the request: it is sent
+    /// to the server.
     case bodyLost
 
     public var description: String {
-        "a part of the stored body was evicted during the read; repeat the request, or raise the store's capacity"
+        "a part of the body was evicted during the read, or read too late; repeat the request, or raise the store's capacity"
     }
 }
 #endif

@@ -4,7 +4,8 @@ import Synchronization
 /// Coalesces requests for the same response: one is sent, and the others wait for it. This class coordinates the tasks
 /// of this process; the store's leases coordinate processes.
 final class InFlightLoads: Sendable {
-    private let loads = Mutex<[String: InFlightLoad]>([:])
+    /// By bytes: strings with other bytes can be equal.
+    private let loads = Mutex<[[UInt8]: InFlightLoad]>([:])
 
     enum Role {
         /// The caller sends the request and must end the turn.
@@ -13,7 +14,8 @@ final class InFlightLoads: Sendable {
     }
 
     func join(_ key: String) -> Role {
-        loads.withLock { loads in
+        let key = Array(key.utf8)
+        return loads.withLock { loads in
             if let load = loads[key] { return .follower(load) }
             let load = InFlightLoad { [weak self] load in self?.remove(load, key) }
             loads[key] = load
@@ -21,15 +23,15 @@ final class InFlightLoads: Sendable {
         }
     }
 
-    /// The load gets a second key, unless another load has that. Its followers look again, each for its own variant.
-    func rename(_ load: InFlightLoad, _ key: String) {
+    /// The load gets a second key, unless another load has that.
+    func add(_ load: InFlightLoad, _ key: String) {
+        let key = Array(key.utf8)
         let isNew = loads.withLock { loads in
             if loads[key] != nil { return false }
             loads[key] = load
             return true
         }
         if isNew { load.atEnd { [weak self, weak load] in load.map { self?.remove($0, key) } } }
-        load.sendAway()
     }
 
     /// For tests.
@@ -38,7 +40,7 @@ final class InFlightLoads: Sendable {
         return all.values.reduce(0) { $0 + $1.followers }
     }
 
-    private func remove(_ load: InFlightLoad, _ key: String) {
+    private func remove(_ load: InFlightLoad, _ key: [UInt8]) {
         loads.withLock { loads in
             if loads[key] === load { loads[key] = nil }
         }
@@ -156,8 +158,8 @@ final class InFlightLoad: Sendable {
         resumeAll(.flowing(response))
     }
 
-    /// All followers look again.
-    fileprivate func sendAway() { resumeAll(.over) }
+    /// All followers look again, each for its own variant.
+    func sendAway() { resumeAll(.over) }
 
     private func resumeAll(_ outcome: Outcome) {
         let followers = state.withLock { state in

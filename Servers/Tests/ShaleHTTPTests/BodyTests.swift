@@ -124,6 +124,85 @@ struct BodyTests {
         try await site.until { try entries(site) == 0 }
     }
 
+    @Test("a body whose reader was cancelled remains an error for it; it does not seem complete later")
+    func readAgain() async throws {
+        let (stream, more) = AsyncStream.makeStream(of: ByteBuffer.self)
+        var options = HTTPCache.Options()
+        options.longestWait = .seconds(3600)
+        let site = try Site(
+            Origin { _ in HTTPClientResponse(headers: ["Cache-Control": "max-age=60"], body: .stream(stream)) },
+            options: options)
+        let hasRead = Gate(), isComplete = Gate(), isCancelled = Gate()
+        more.yield(ByteBuffer(repeating: 1, count: 300 << 10))
+        let first = try await site.response()
+        let reading = Task {
+            var size = 0, parts = try await site.response().body.makeAsyncIterator()
+            while size < 300 << 10 { size += try await parts.next()?.readableBytes ?? 0 }
+            hasRead.open()
+            await #expect(throws: CancellationError.self) { try await parts.next() }
+            isCancelled.open()
+            while (try? await isComplete.pass()) == nil { await Task.yield() }
+            await #expect(throws: CancellationError.self) { try await parts.next() }
+        }
+        try await hasRead.pass()
+        reading.cancel()
+        try await isCancelled.pass()
+        more.yield(ByteBuffer(repeating: 1, count: 1))
+        more.finish()
+        #expect(try await first.body.collect(upTo: .max).readableBytes == (300 << 10) + 1)
+        isComplete.open()
+        try await reading.value
+    }
+
+    @Test("a reader that reads nothing of a body too long to be stored gets an error in the end, and the others go on")
+    func stalledReader() async throws {
+        var options = HTTPCache.Options()
+        options.maxBodySize = 300 << 10
+        options.longestWait = .seconds(1)
+        let site = try Site(Origin { _ in Self.streamed(parts: 20) }, options: options)
+        let first = try await site.response(), second = try await site.response()
+        #expect(Self.isWhole(try await second.body.collect(upTo: .max), parts: 20))
+        // Unless the second became impatient.
+        if site.origin.count == 1 {
+            await #expect(throws: HTTPCacheError.bodyLost) { try await first.body.collect(upTo: .max) }
+        }
+    }
+
+    @Test("the response whose short body does not arrive is passed on at the deadline")
+    func stalled() async throws {
+        let gate = Gate()
+        let site = try Site(
+            Origin { _ in
+                let body = AsyncThrowingStream<ByteBuffer, any Error> {
+                    try await gate.pass()
+                    return nil
+                }
+                let headers: HTTPHeaders = ["Cache-Control": "max-age=60", "Content-Length": "9"]
+                return HTTPClientResponse(headers: headers, body: .stream(body))
+            })
+        let response = try await site.cache.execute(HTTPClientRequest(url: Site.url), timeout: .milliseconds(50))
+        #expect(response.status == .ok)
+        gate.open()
+        #expect(try await response.body.collect(upTo: .max).readableBytes == 0)
+    }
+
+    @Test("a validation in the background whose body does not arrive ends at its time limit")
+    func stalledInBackground() async throws {
+        var options = HTTPCache.Options()
+        options.validationTimeout = .milliseconds(50)
+        let site = try Site(Origin(["Cache-Control": "max-age=60, stale-while-revalidate=60"]), options: options)
+        _ = try await site.get()
+        site.clock.advance(seconds: 61)
+        let ended = Gate()
+        site.origin.answer { _ in
+            let (body, more) = AsyncStream.makeStream(of: ByteBuffer.self)
+            more.onTermination = { _ in ended.open() }
+            return HTTPClientResponse(headers: ["Cache-Control": "max-age=60"], body: .stream(body))
+        }
+        #expect(try await site.get() == "1")
+        try await ended.pass()
+    }
+
     @Test("a body longer than maxBodySize is passed on and not stored, with or without Content-Length")
     func tooLong() async throws {
         var options = HTTPCache.Options()

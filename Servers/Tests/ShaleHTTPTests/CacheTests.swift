@@ -154,6 +154,34 @@ struct CacheTests {
         #expect(!site.origin.requests[3].headers.contains(name: "If-None-Match"))
     }
 
+    @Test("requests with different Host fields do not share a response, nor is it invalidated for all of them")
+    func host() async throws {
+        let site = try Site(Origin(["Cache-Control": "max-age=60"]))
+        #expect(try await site.get(["Host": "a.example"]) == "1")
+        #expect(try await site.get(["Host": "b.example"]) == "2")
+        #expect(try await site.get() == "3")
+        #expect(try await site.get(["Host": "A.example"]) == "1")
+        #expect(try await site.get(["Host": "b.example"]) == "2")
+        for same in ["example.org", "EXAMPLE.org:443"] { #expect(try await site.get(["Host": same]) == "3") }
+        _ = try await site.response(["Host": "a.example"], .POST)
+        #expect(try await site.get(["Host": "a.example"]) == "5")
+        #expect(try await site.get(["Host": "b.example"]) == "2")
+        #expect(try await site.get(["Host": "example.org#"]) == "6")
+        #expect(try await site.get() == "3")
+    }
+
+    @Test("a request with a TLS configuration of its own, which may not verify the server, is passed through")
+    func ownTLS() async throws {
+        let site = try Site(Origin(["Cache-Control": "max-age=60"]))
+        var request = HTTPClientRequest(url: Site.url)
+        request.tlsConfiguration = .makeClientConfiguration()
+        for number in 1...2 {
+            let response = try await site.cache.execute(request, timeout: .minutes(1))
+            #expect(String(buffer: try await response.body.collect(upTo: 99)) == "\(number)")
+        }
+        #expect(try await site.get() == "3")
+    }
+
     // MARK: Validation
 
     @Test("a stale response is validated with ETag and Last-Modified; a 304 updates it")
@@ -363,6 +391,29 @@ struct CacheTests {
         strict.clock.advance(seconds: 60)
         strict.origin.fail()
         await #expect(throws: Unreachable.self) { try await strict.get() }
+    }
+
+    @Test("HEAD is answered from a stale response as GET is, and the failing server is asked after pauses")
+    func staleHead() async throws {
+        for isUnreachable in [true, false] {
+            let site = try Site(Origin(["Cache-Control": "max-age=60, stale-if-error=600"]))
+            _ = try await site.get()
+            site.clock.advance(seconds: 61)
+            if isUnreachable { site.origin.fail() } else { site.origin.answerWith(status: .serviceUnavailable, [:]) }
+            for _ in 0..<5 { #expect(try await site.response([:], .HEAD).status == .ok) }
+            #expect(site.origin.count == 2)
+        }
+    }
+
+    @Test("a Date in the future does not let a stale response hide later ones")
+    func future() async throws {
+        let site = try Site(
+            Origin(["Cache-Control": "max-age=60", "Vary": "A", "Date": "Fri, 31 Dec 9999 23:59:59 GMT"]))
+        #expect(try await site.get() == "1")
+        site.clock.advance(seconds: 61)
+        site.origin.answerWith(["Cache-Control": "max-age=60", "Vary": "B"])
+        #expect(try await site.get() == "2")
+        #expect(try await site.get() == "2")
     }
 
     // MARK: The store

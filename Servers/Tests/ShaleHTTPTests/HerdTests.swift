@@ -220,6 +220,18 @@ struct HerdTests {
         #expect(site.origin.count == 55)
     }
 
+    @Test("requests that arrive while the first response does send none of their own")
+    func arriving() async throws {
+        let site = try Site(
+            Origin { request in
+                await Task.yield()
+                return text(request.url, ["Cache-Control": "max-age=60", "Vary": "A"])
+            }, options: Self.options)
+        let tasks = (0..<4000).map { i in Task { try await site.get(url: Site.url + "/\(i / 20)") } }
+        for (i, task) in tasks.enumerated() { #expect(try await task.value == Site.url + "/\(i / 20)") }
+        #expect(site.origin.count == 200)
+    }
+
     // MARK: Bodies
 
     /// A body of 64 KiB parts, each sent when the test permits.
@@ -273,6 +285,51 @@ struct HerdTests {
         #expect(try await last.body.collect(upTo: .max).readableBytes == 8 * 64 << 10)
         #expect(try await site.get().utf8.count == 8 * 64 << 10)
         #expect(site.origin.count == 1)
+    }
+
+    @Test("requests that ask for validation share a large body too, and send one request if they came later")
+    func largeReloads() async throws {
+        let reload: HTTPHeaders = ["Cache-Control": "no-cache"], body = ByteBuffer(repeating: 65, count: 300 << 10)
+        for isLater in [false, true] {
+            let gate = Gate()
+            let site = try Site(
+                Origin { _ in
+                    try await gate.pass()
+                    return HTTPClientResponse(headers: Self.cacheable, body: .bytes(body))
+                }, options: Self.options)
+            let first = Task { try? await site.get(reload) }
+            try await site.until { site.origin.count == 1 }
+            if isLater { site.clock.advance(seconds: 1) }
+            let others = (0..<100).map { _ in Task { try? await site.get(reload) } }
+            try await site.until { site.cache.loads.followers == 100 }
+            gate.open()
+            for task in [first] + others { #expect(await task.value?.utf8.count == 300 << 10) }
+            #expect(site.origin.count <= 2)
+        }
+    }
+
+    @Test("a request that follows an invalidation does not get a body that was requested before it")
+    func invalidatedMeanwhile() async throws {
+        let parts = Parts(total: 8)
+        let site = try Site(
+            Origin { _ in HTTPClientResponse(headers: Self.cacheable, body: parts.body) }, options: Self.options)
+        let first = Task { try await site.get() }
+        try await site.until { site.origin.count == 1 }
+        parts.permit(5)
+        // It flows by now.
+        #expect(try await size(site.response().body, atLeast: 4 * 64 << 10) >= 4 * 64 << 10)
+        #expect(site.origin.count == 1)
+        site.origin.answerWith(["Cache-Control": "max-age=60", "New": "1"])
+        _ = try await site.response([:], .POST)
+        let answers = await withTaskGroup { group in
+            for _ in 0..<20 { group.addTask { try? await site.response() } }
+            return await group.reduce(into: []) { $0.append($1) }
+        }
+        #expect(answers.allSatisfy { $0?.headers["New"] == ["1"] })
+        #expect(site.origin.count == 3)
+        parts.permit(8)
+        #expect(try await first.value.utf8.count == 8 * 64 << 10)
+        #expect(try await site.get() == "3")
     }
 
     @Test("a body that turns out to be too long is passed on to all its readers, at their own pace")

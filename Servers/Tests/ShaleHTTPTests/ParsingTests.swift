@@ -90,6 +90,7 @@ struct ParsingTests {
             ("HTTP://Example.ORG:80/a?B#c", "http://example.org/a?B"), ("https://example.org", "https://example.org/"),
             ("https://example.org:443/", "https://example.org/"), ("http://a:443/", "http://a:443/"),
             ("https://example.org/A", "https://example.org/A"),
+            ("http+unix://%2Ftmp%2FA/b", "http+unix://%2Ftmp%2FA/b"),
         ])
     func urls(_ url: String, _ normal: String) { #expect(Keys.normalised(url) == normal) }
 

@@ -17,14 +17,27 @@ struct Keys: Sendable {
 
     func chunk(_ body: UInt64, _ index: Int) -> String { "\(prefix)b \(String(body, radix: 36)) \(index)" }
 
+    /// What a request's Host adds to the URL in keys: nothing if it names the URL's own host.
+    static func otherHost(_ headers: HTTPHeaders, _ url: String) -> String {
+        guard headers.contains(name: "Host") else { return "" }
+        let host = headers["Host"].joined(separator: ",").lowercased(), parts = URLComponents(string: normalised(url))
+        guard let parts, let own = parts.host, let scheme = parts.scheme else { return "\n\(host)" }
+        let port = parts.port ?? defaultPorts[scheme] ?? 0
+        return host == "\(own):\(port)" || (parts.port == nil && host == own) ? "" : "\n\(host)"
+    }
+
+    private static let defaultPorts = ["http": 80, "https": 443]
+
     /// A URL without its fragment and its scheme's default port, with scheme and host in lower case and a non-empty
-    /// path.
+    /// path. The host of other schemes can be a path.
     static func normalised(_ url: String) -> String {
-        guard var parts = URLComponents(string: url), let scheme = parts.scheme?.lowercased() else { return url }
+        guard var parts = URLComponents(string: url), let scheme = parts.scheme?.lowercased(),
+            let port = defaultPorts[scheme]
+        else { return url }
         parts.scheme = scheme
         parts.host = parts.host?.lowercased()
         parts.fragment = nil
-        if parts.port == ["http": 80, "https": 443][scheme] { parts.port = nil }
+        if parts.port == port { parts.port = nil }
         if parts.path.isEmpty { parts.path = "/" }
         return parts.string ?? url
     }

@@ -4,11 +4,11 @@ import NIOCore
 import Synchronization
 
 /// A response that is stored while it arrives, and read meanwhile by its callers, each at its own pace. The body is
-/// received as far as the reader that is furthest asks for, and one chunk ahead: a short one is stored whether or not
-/// it is read. It is discarded if it breaks off, or if all readers leave before its end.
+/// received as far as the reader that is furthest asks for, and one chunk ahead. It is discarded if it breaks off, or if
+/// all readers leave before its end, unless it is short.
 ///
 /// A body that cannot be stored, because it is longer than the limit or than announced, is passed on. It is then
-/// received at the pace of the slowest reader.
+/// received at the pace of the slowest reader. One that reads nothing for some time while others wait gets an error.
 final class SharedResponse: Sendable {
     enum Outcome {
         case stored(StoredRecord.Body)
@@ -28,10 +28,15 @@ final class SharedResponse: Sendable {
         /// How far each has read.
         var readers: [Int: Int] = [:]
         var nextReader = 0
+        /// Those that held up others.
+        var stalled: Set<Int> = []
         var waiting: [Int: CheckedContinuation<Void, Never>] = [:]
         /// Continues receiving.
         var receiver: CheckedContinuation<Void, Never>?
         var task: Task<Void, Never>?
+        var unreadUntil: NIODeadline?
+        /// Cancels `task` then.
+        var timer: Task<Void, Never>?
         var isStorable = true
         var hasOutcome = false
         var end: Result<Void, any Error>?
@@ -54,34 +59,43 @@ final class SharedResponse: Sendable {
     }
 
     let head: StoredResponse
+    /// Its key in the store.
+    let place: String
     private let state = Mutex(State())
     private let id = UInt64.random(in: 1 ... .max)
     private let responses: ResponseStore
     private let limit: Int
     /// From Content-Length.
     private let expected: Int?
+    private let patience: Duration
     private let flows: @Sendable (SharedResponse) -> Void
     private let ends: @Sendable (Outcome) -> Void
 
     /// - Parameters:
     ///   - limit: In bytes. A longer body is not stored.
+    ///   - patience: How long a reader can hold up others if the body is not stored.
     ///   - flows: Called at most once, when the body is too long to wait for its end.
     ///   - ends: Called once, when the body is stored or certain not to be.
     init(
-        _ head: StoredResponse, _ responses: ResponseStore, limit: Int, expected: Int?,
-        flows: @escaping @Sendable (SharedResponse) -> Void, ends: @escaping @Sendable (Outcome) -> Void
+        _ head: StoredResponse, _ place: String, _ responses: ResponseStore, limit: Int, expected: Int?,
+        patience: Duration, flows: @escaping @Sendable (SharedResponse) -> Void,
+        ends: @escaping @Sendable (Outcome) -> Void
     ) {
         self.head = head
+        self.place = place
         self.responses = responses
         self.limit = limit
         self.expected = expected
+        self.patience = patience
         self.flows = flows
         self.ends = ends
     }
 
     /// Starts to receive the body, in a task of its own: a reader that is cancelled does not break it off for others.
     /// Returns the first reader.
-    func receive(_ body: HTTPClientResponse.Body) -> SharedBody {
+    /// - Parameter deadline: Until when it is also received without readers. Nil: it is not.
+    func receive(_ body: HTTPClientResponse.Body, unreadUntil deadline: NIODeadline?) -> SharedBody {
+        state.withLock { $0.unreadUntil = deadline }
         let first = reader()!
         let task = Task {
             do {
@@ -151,6 +165,9 @@ final class SharedResponse: Sendable {
 
     /// Returns when a reader wants more, or when the task is cancelled.
     private func demand() async {
+        let holdsUp = state.withLock { !$0.isStorable && $0.readers.count > 1 && !$0.wantsMore }
+        let timer = holdsUp ? Task { try await dropStalled() } : nil
+        defer { timer?.cancel() }
         await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let goesOn = state.withLock { state in
@@ -165,6 +182,23 @@ final class SharedResponse: Sendable {
         }
     }
 
+    private func dropStalled() async throws {
+        while true {
+            let before = state.withLock { $0.readers }
+            try await Task.sleep(for: patience)
+            let receiver = state.withLock { state in
+                if state.furthest < state.size { return nil as CheckedContinuation<Void, Never>? }
+                for (reader, offset) in before where offset < state.size && state.readers[reader] == offset {
+                    state.readers[reader] = nil
+                    state.stalled.insert(reader)
+                }
+                return state.wantsMore ? state.takeReceiver() : nil
+            }
+            receiver?.resume()
+            removeUnneeded()
+        }
+    }
+
     private func finish() {
         let body: StoredRecord.Body? = state.withLock { state in
             guard state.isStorable, (expected ?? state.size) == state.size else { return nil }
@@ -172,8 +206,9 @@ final class SharedResponse: Sendable {
             return responses.storeChunk(state.pending, id, state.chunks)
                 ? .chunks(id: id, count: state.chunks + 1) : nil
         }
-        // The response is stored before a reader reaches the end.
-        resolve(body.map(Outcome.stored) ?? .broken)
+        // The response is stored before a reader reaches the end. A body shorter than announced is whole: the next
+        // would be no different.
+        resolve(body.map(Outcome.stored) ?? .unstorable)
         end(.success(()))
     }
 
@@ -183,11 +218,12 @@ final class SharedResponse: Sendable {
     }
 
     private func end(_ result: Result<Void, any Error>) {
-        let waiting = state.withLock { state in
+        let (waiting, timer) = state.withLock { state in
             state.end = result
             state.task = nil
-            return state.takeWaiting()
+            return (state.takeWaiting(), state.timer)
         }
+        timer?.cancel()
         waiting.forEach { $0.resume() }
         removeUnneeded()
     }
@@ -225,7 +261,9 @@ final class SharedResponse: Sendable {
     fileprivate func step(_ reader: Int) -> Step {
         var receiver: CheckedContinuation<Void, Never>?
         let step: Step = state.withLock { state in
-            let offset = state.readers[reader] ?? state.size
+            guard let offset = state.readers[reader] else {
+                return .failed(state.stalled.contains(reader) ? HTTPCacheError.bodyLost : CancellationError())
+            }
             if offset < state.pendingStart {
                 return .stored(chunk: offset / ResponseStore.chunkSize, from: offset % ResponseStore.chunkSize)
             }
@@ -263,20 +301,13 @@ final class SharedResponse: Sendable {
                 removeUnneeded()
                 return chunk.getSlice(at: chunk.readerIndex + start, length: length)
             case .wait:
-                await wait(reader) { $0.end != nil || $0.readers[reader]! < $0.size }
+                await wait(reader) { $0.end != nil || $0.readers[reader].map { [size = $0.size] in $0 < size } ?? true }
                 if Task.isCancelled {
                     leave(reader)
                     throw CancellationError()
                 }
             }
         }
-    }
-
-    /// Returns when the whole body has arrived, or as much as is received without readers, or when the task is
-    /// cancelled.
-    fileprivate func waitForEnd(_ reader: Int) async {
-        let isOver = { @Sendable (state: State) in state.end != nil || !state.isStorable || !state.wantsMore }
-        while !Task.isCancelled, !state.withLock({ isOver($0) }) { await wait(reader, unless: isOver) }
     }
 
     /// Returns at the next change, or when the task is cancelled.
@@ -296,20 +327,32 @@ final class SharedResponse: Sendable {
     }
 
     fileprivate func leave(_ reader: Int) {
-        let (receiver, task) = state.withLock { state in
-            guard state.readers.removeValue(forKey: reader) != nil else {
-                return (nil as CheckedContinuation<Void, Never>?, nil as Task<Void, Never>?)
+        let (receiver, task, deadline) = state.withLock { state in
+            let none = (nil as CheckedContinuation<Void, Never>?, nil as Task<Void, Never>?, nil as NIODeadline?)
+            guard state.readers.removeValue(forKey: reader) != nil else { return none }
+            guard state.readers.isEmpty, state.end == nil else {
+                return (state.wantsMore ? state.takeReceiver() : nil, nil, nil)
             }
-            if state.readers.isEmpty, state.end == nil { return (nil, state.task) }
-            return (state.wantsMore ? state.takeReceiver() : nil, nil)
+            if state.isStorable, let deadline = state.unreadUntil { return (nil, state.task, deadline) }
+            // Others may come before the task is cancelled.
+            state.isStorable = false
+            return (nil, state.task, nil)
         }
         receiver?.resume()
-        if let task {
+        guard let task else { return removeUnneeded() }
+        guard let deadline else {
             task.cancel()
-            resolve(.broken)
-        } else {
-            removeUnneeded()
+            return resolve(.broken)
         }
+        let timer = Task {
+            try? await Task.sleep(for: .nanoseconds((deadline - .now()).nanoseconds))
+            task.cancel()
+        }
+        let hasEnded = state.withLock { state in
+            state.timer = timer
+            return state.end != nil
+        }
+        if hasEnded { timer.cancel() }
     }
 }
 
@@ -326,8 +369,6 @@ final class SharedBody: AsyncSequence, Sendable {
     }
 
     deinit { response.leave(id) }
-
-    func waitForEnd() async { await response.waitForEnd(id) }
 
     func makeAsyncIterator() -> Iterator { Iterator(body: self) }
 
