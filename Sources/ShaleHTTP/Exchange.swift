@@ -237,9 +237,12 @@ struct Exchange: Sendable {
             requestedAt: requestedAt, receivedAt: received.receivedAt)
         let place: String
         // The URL may get a selector, by which followers find out whether this is their variant. Those who already know
-        // it find this load.
+        // it, in any process, find this load.
         let answer = responses.place(for: stored.vary, to: request.headers, at: location, since: fence) { [turn] key in
-            if let turn { cache.loads.add(turn.load, self.key(key, nil)) }
+            guard let turn else { return }
+            let key = self.key(key, nil)
+            cache.loads.add(turn.load, key)
+            _ = tryLease(key, for: turn.load)
         }
         switch answer {
         case .key(let key): place = key

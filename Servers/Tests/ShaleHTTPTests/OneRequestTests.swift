@@ -60,7 +60,7 @@ struct OneRequestTests {
         let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-\(UUID().uuidString)")
         defer { try? FileManager.default.removeItem(at: directory) }
         let origin = Origin { _ in
-            for _ in 0..<1000 { await Task.yield() }
+            for _ in 0..<20 { await Task.yield() }
             return text("once", Self.cacheable)
         }
         let sites = try (0..<4).map { _ in try Site(origin, options: options, directory: directory) }
@@ -99,6 +99,25 @@ struct OneRequestTests {
         last.open()
         #expect(Set(try await waiting) == ["stored"])
         #expect(site.origin.count == 41)
+    }
+
+    @Test("another process waits for a response whose head has arrived")
+    func arrivedHead() async throws {
+        let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-\(UUID().uuidString)")
+        defer { try? FileManager.default.removeItem(at: directory) }
+        let (stream, more) = AsyncStream.makeStream(of: ByteBuffer.self)
+        let origin = Origin { _ in HTTPClientResponse(headers: Self.cacheable, body: .stream(stream)) }
+        let one = try Site(origin, options: options, directory: directory)
+        let other = try Site(origin, options: options, directory: directory)
+        let response = try await one.response()
+        let second = Task { try await other.get() }
+        // It has asked for the lease, or has sent a request, unless the machine is busy.
+        for _ in 0..<1000 { await Task.yield() }
+        more.yield(ByteBuffer(string: "once"))
+        more.finish()
+        #expect(String(buffer: try await response.body.collect(upTo: 99)) == "once")
+        #expect(try await second.value == "once")
+        #expect(origin.count == 1)
     }
 
     @Test("requests do not wait for each other if the store fails, before or while one of them is sent")
