@@ -394,7 +394,7 @@ struct Exchange: Sendable {
 
     /// False if another process holds the lease. True also if the store fails: the request is sent without a lease.
     private func tryLease(_ key: String, for load: InFlightLoad) -> Bool {
-        switch responses.lease(key, for: .seconds(30)) {
+        switch responses.lease(key, for: cache.options.leaseTime) {
         case .held: return false
         case .failed: return true
         case .given(let lease):

@@ -47,6 +47,8 @@ public struct HTTPCache: Sendable {
         public var longestPause = Duration.seconds(5)
         /// The timeout of a request that validates a response in the background (`stale-while-revalidate`).
         public var validationTimeout = TimeAmount.seconds(30)
+        /// After which other processes send a request although this one has not stored a response.
+        var leaseTime = Duration.seconds(30)
         /// The prefix of all keys, so that the store can hold other data as well.
         public var prefix = "http/"
 

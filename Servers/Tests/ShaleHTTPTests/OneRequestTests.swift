@@ -15,6 +15,7 @@ struct OneRequestTests {
     private var options: HTTPCache.Options {
         var options = HTTPCache.Options()
         options.longestWait = .seconds(3600)
+        options.leaseTime = .seconds(3600)
         return options
     }
 

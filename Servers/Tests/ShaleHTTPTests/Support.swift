@@ -86,7 +86,7 @@ struct Site: Sendable {
         var request = HTTPClientRequest(url: url)
         request.method = method
         request.headers = headers
-        return try await cache.execute(request, timeout: .minutes(1))
+        return try await cache.execute(request, timeout: .hours(1))
     }
 
     /// The body.

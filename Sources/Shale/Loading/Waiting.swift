@@ -28,7 +28,8 @@ extension Cache {
     func freshAnswer(_ key: Key, insteadOf known: Stamp?) throws(ShaleError) -> Answer? {
         guard let info = try store.entry(for: try stored(key)), Stamp(info) != known else { return nil }
         if Meta.isMissing(info.meta) { return .missing(Stamp(info)) }
-        guard let entry = try read(key, includingStale: false, peeking: true, reporting: false), entry.stamp != known else { return nil }
+        guard let entry = try read(key, includingStale: false, peeking: true, reporting: false), entry.stamp != known
+        else { return nil }
         return .entry(entry)
     }
 

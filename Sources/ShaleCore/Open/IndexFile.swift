@@ -61,11 +61,13 @@ extension Attachment {
     }
 
     private func otherVersion(_ version: UInt64, _ files: CacheFiles) -> Failure {
-        Message().adding(files.path).adding(" is in use by processes with version ").adding(Int(truncatingIfNeeded: version))
-            .adding(" of the index, and this library has version ").adding(
-                Int(IndexHead.versionValue)
-            )
-            .adding("; close them first, or use their version of Shale").failure(.busy)
+        Message().adding(files.path).adding(" is in use by processes with version ").adding(
+            Int(truncatingIfNeeded: version)
+        )
+        .adding(" of the index, and this library has version ").adding(
+            Int(IndexHead.versionValue)
+        )
+        .adding("; close them first, or use their version of Shale").failure(.busy)
     }
 
     /// Returns nil if the index turns out to be unusable.

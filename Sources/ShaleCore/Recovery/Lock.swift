@@ -15,17 +15,25 @@ extension Shard {
     func withLock<R>(
         _ change: inout Change, waiting patience: Patience, _ body: (borrowing ShardWriter) throws(Failure) -> R
     ) throws(Failure) -> R {
-        if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild(waiting: patience) }
-        return try hold(&change, waiting: patience, settle: Shard.recover, body)
+        while true {
+            if header[Field.state] >= ShardHeader.State.rebuilding { try rebuild(waiting: patience) }
+            do throws(Failure) { return try hold(&change, waiting: patience, settle: Shard.recover, body) } catch {
+                if !error.isRebuildFirst { throw error }
+            }
+        }
     }
 
+    /// Throws `rebuildFirst`, and marks the shard, if it has to be rebuilt: that needs the time, and the caller's clock
+    /// is called under no lock.
     @inline(never)
     private static func recover(_ shard: borrowing ShardWriter) throws(Failure) {
         if shard.header[Field.state] == ShardHeader.State.writing {
-            try Recovery(shard).run(shard)
-        } else {
-            try Rebuild(shard, at: shard.engine.pointee.clock.now48).run(waits: false, shard)
+            do throws(Failure) { return try Recovery(shard).run(shard) } catch {
+                if !error.isRebuildFirst { throw error }
+            }
+            shard.header.release(Field.state, ShardHeader.State.rebuilding)
         }
+        throw .rebuildFirst
     }
 
     func settle() throws(Failure) { try locked { _ in } }
@@ -55,7 +63,11 @@ extension Shard {
     func rebuild(at now: UInt64, waits: Bool, waiting patience: Patience) throws(Failure) {
         var change = Change.withoutTime
         func settle(_ shard: borrowing ShardWriter) throws(Failure) {
-            guard shard.header[Field.state] >= ShardHeader.State.rebuilding else { return try Shard.recover(shard) }
+            if shard.header[Field.state] < ShardHeader.State.rebuilding {
+                do throws(Failure) { return try Shard.recover(shard) } catch {
+                    if !error.isRebuildFirst { throw error }
+                }
+            }
             try Rebuild(shard, at: now).run(waits: waits, shard)
         }
         try hold(&change, waiting: patience, settle: settle) { _ in }

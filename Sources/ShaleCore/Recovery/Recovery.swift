@@ -9,21 +9,21 @@ struct Recovery: ShardParts {
 
     init(_ shard: borrowing ShardWriter) { log = shard.log }
 
+    /// Throws `rebuildFirst` if no writer leaves such words: the index is damaged.
     @inline(never)
     func run(_ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
         let outer = shim_part(("recovery" as StaticString).utf8Start)
         defer { shim_leave(outer) }
         #endif
-        // (No writer leaves such words: the index is damaged.)
-        guard isRecoverable else { return try rebuild(shard) }
+        guard isRecoverable else { throw .rebuildFirst }
         table.endMoves()
         if header[Field.transaction] != 0 {
             if !isCommitted { undo() }
             header.release(Field.transaction, 0)
         }
         endCopy()
-        guard isLogAgreed else { return try rebuild(shard) }
+        guard isLogAgreed else { throw .rebuildFirst }
         discardUnfinishedRecord()
         header.release(Field.entriesHint, header[Field.entries.word])
         victims.reset()
@@ -31,10 +31,6 @@ struct Recovery: ShardParts {
         if shard.isAuditing { shard.beginAudit() }
         try finishPending(shard)
         header.endChange()
-    }
-
-    private func rebuild(_ shard: borrowing ShardWriter) throws(Failure) {
-        try Rebuild(shard, at: engine.pointee.clock.now48).run(waits: false, shard)
     }
 
     private var isCommitted: Bool {

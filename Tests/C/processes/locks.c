@@ -9,6 +9,7 @@
 #include "faults.h"
 #include "files.h"
 #include "gate.h"
+#include "layout.h"
 #include "pattern.h"
 
 #include <pthread.h>
@@ -198,6 +199,38 @@ static void test_leases_of_another_user(void) {
     free(other);
 }
 
+/* A writer was killed, and what it left is damaged: the next call rebuilds the shard. */
+static void test_damage_after_a_kill(void) {
+    char *killed = path_to("killed");
+    doing = "open";
+    shale_cache *cache = require_open(
+        killed, (shale_options){.capacity = 4 << 20, .shards = 1, .now_ms = now_ms, .flags = SHALE_OPEN_NO_SYNC});
+    doing = "set before a kill";
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    mapped_file index = map_file(killed, "shale.index");
+    unsigned char *header = index.bytes + index_head_bytes;
+    static const uint64_t is_open = 1, misaligned = 3, states[] = {1, 2};
+    shale_value value = SHALE_VALUE_INIT;
+    for (uint64_t i = 0; i < 4; i++) {
+        memcpy(header + shard_transaction, &is_open, 8);
+        memcpy(header + shard_transaction + 8, &misaligned, 8);
+        memcpy(header + shard_state, &states[i / 2], 8);
+        doing = "after a kill";
+        if (i % 2)
+            CHECK_STATUS(SHALE_OK, set_text(cache, "another key", "value", NULL));
+        else
+            CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 60000));
+        CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
+        CHECK(holds_text(&value, "value"));
+        CHECK_EQUAL(i + 1, stats_of(cache).rebuilds);
+    }
+    shale_value_free(&value);
+    unmap_file(&index);
+    doing = "close";
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    free(killed);
+}
+
 int main(int argument_count, char **arguments) {
     uint64_t operations = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30000;
     random_source source = {argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1};
@@ -222,6 +255,7 @@ int main(int argument_count, char **arguments) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     CHECK(taken > operations / 2 && asked > operations / 2 && evictions > 0 && cleaned > 0);
     test_leases_of_another_user();
+    test_damage_after_a_kill();
     CHECK(taken_beside > 0); /* dictionaries were made in places that others had */
     printf("%" PRIu64 " locks, %" PRIu64 " of them beside a dictionary's, %" PRIu64 " looks at the clock\n", taken,
            taken_beside, asked);
