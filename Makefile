@@ -14,7 +14,7 @@ NIGHTLY = mutants stress sanitizers sanitize-swift histories fuzz bench test-whe
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-python \
 	bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
-	test-adapters test-tier test-release cache-tests clean
+	test-adapters test-tier test-release cache-tests proxy-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
 	cmake -S . -B $(BUILD) -G Ninja
@@ -132,6 +132,11 @@ cache-tests: ## runs a checkout of github.com/http-tests/cache-tests, DIR=…, a
 	@Scripts/setup git liblz4-dev libxxhash-dev nodejs python3
 	swift build --package-path Servers --product CacheProxy
 	Servers/Scripts/cache-tests Servers/.build/debug/CacheProxy $(DIR)
+
+proxy-tests: ## tests ShaleHTTP under load, with clients that leave, and with hostile messages; 30 seconds
+	@Scripts/setup git liblz4-dev libxxhash-dev python3
+	swift build --package-path Servers --product CacheProxy
+	Servers/Scripts/proxy-tests 18080 18000 Servers/.build/debug/CacheProxy http://127.0.0.1:18000 18080
 
 ## Published files
 

@@ -68,8 +68,17 @@ private struct Proxy: Sendable {
             return try await writer.writeResponse(head)
         }
         var parts = try await writer.writeHead(head)
-        for try await part in response.body { try await parts.write(part) }
+        do {
+            for try await part in response.body { try await parts.write(part) }
+        } catch {
+            // Closes the connection. To the origin's parser error the server would answer 400, within this body.
+            throw BodyError(cause: error)
+        }
         try await parts.finish(nil)
+    }
+
+    private struct BodyError: Error {
+        let cause: any Error
     }
 
     /// Fields that the server and the client set themselves.
