@@ -8,7 +8,7 @@ struct TakenLockTests {
 
     private func open() throws -> Cache<Int, Int> {
         // Renews each of its leases all the time.
-        try Cache(at: directory.path, capacity: 4 << 20, leaseTime: .milliseconds(3), lockTimeout: .seconds(30))
+        try Cache(at: directory.path, capacity: 4 << 20, leaseTime: .milliseconds(3), lockTimeout: .seconds(3600))
     }
 
     /// Holds the lock of the only shard, as a stopped process would, until the returned gate opens. It is the first in

@@ -218,8 +218,7 @@ struct Victims {
         if header[Field.sweepState] == ShardHeader.SweepState.complete { return 0 }
         var looks = 0
         if header[Field.sweepState] != ShardHeader.SweepState.sweeping {
-            begin(shape)
-            looks = min(Victims.sampled, end * Table.bucketSlots)
+            looks = begin(shape)
         }
         var limit = header[Field.sweepLimit]
         // The heap being consumed has all entries up to this rank.
@@ -296,13 +295,17 @@ struct Victims {
     }
     private static let leavesLookedAt = 16
 
-    private func begin(_ shape: TableShape) {
+    /// Returns how many slots it has examined.
+    private func begin(_ shape: TableShape) -> Int {
         setCount(1 - current, 0)
         header[Field.sweepAt] = 0
         header[Field.sweepState] = ShardHeader.SweepState.sweeping
         // At most the newest stamp: entries that are inserted or used from here on rank above the limit.
         let newest = header[Field.stamp]
-        header[Field.sweepLimit] = min(newest, sampleRanks(shape))
+        // (A sample of so few would not be used.)
+        let samples = header[Field.entries] > Sizes.sample
+        header[Field.sweepLimit] = samples ? min(newest, sampleRanks(shape)) : newest
+        return samples ? min(Victims.sampled, shape.positions.upperBound * Table.bucketSlots) : 0
     }
 
     private static let sampled = 512

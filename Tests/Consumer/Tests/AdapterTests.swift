@@ -16,7 +16,7 @@ struct AdapterTests {
             let cache = try ShaleEntityCache<URL, String>(in: store, named: "pages")
             let front = Resource(url: url, cache: cache) { _ in
                 if round == 1 { throw Offline() }
-                return .newData(Entity(content: "Front", headers: ["ETag": "v1"]))
+                return .newData(Resource.Entity(content: "Front", headers: ["ETag": "v1"]))
             }
             let entity = try await front.loadIfNeeded()
             #expect(entity.typedContent() == "Front" && entity.etag == "v1")

@@ -67,7 +67,7 @@ struct CacheTests {
         let rocks = try Cache<String, Rock>(at: directory.url)
         let changes = rocks.changes
         try rocks.insert(Rock(name: "Slate"), for: "slate")
-        try rocks.remove("slate")
+        try rocks.removeValue(for: "slate")
         try rocks.removeAll(tagged: "metamorphic")
         var seen: [String] = []
         for await change in changes {
@@ -87,8 +87,7 @@ struct CacheTests {
         let rocks = try Cache<String, Rock>(at: directory.url), archives = Directory()
         try rocks.insert(Rock(name: "Slate"), for: "slate", etag: "v1")
         try rocks.insert(Rock(name: "Old"), for: "old", maxAge: .zero)
-        try rocks.saveToDisk(withName: "rocks", in: archives.url)
-        let copy = try Cache<String, Rock>.readFromDisk(withName: "rocks", in: archives.url)
+        let copy = try Cache<String, Rock>(contentsOf: rocks.saveToDisk(withName: "rocks", in: archives.url))
         #expect(try copy.allKeys() == ["slate"])
         #expect(try copy.entry(for: "slate")?.etag == "v1")
         #expect(try copy.entry(for: "slate")?.expiresAt == rocks.entry(for: "slate")?.expiresAt)
@@ -103,7 +102,7 @@ struct CacheTests {
             let there = try Cache<String, String>(at: path)
             #expect(there["mine"] == "Slate")
             try there.insert("Marl", for: "theirs")
-            try there.remove("mine")
+            try there.removeValue(for: "mine")
         }
         #expect(rocks["theirs"] == "Marl" && rocks["mine"] == nil)
     }

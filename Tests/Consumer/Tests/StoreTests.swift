@@ -24,10 +24,10 @@ struct StoreTests {
         #expect(entry.version == version && entry.meta == [1, 2] && entry.size == 5)
         #expect(try again.withSpan(for: [0, 255] as [UInt8]) { $0.byteCount } == 100_000)
         #expect(try again.increment("count") == 43)
-        #expect(try again.set("Marl", for: "rock", condition: .ifAbsent) == nil)
+        #expect(try again.insert("Marl", for: "rock", condition: .ifAbsent) == nil)
         try again.removeAll(tagged: "rocks")
         #expect(try again.value(for: "rock") == nil)
-        #expect(try again.set("Marl", for: "rock", condition: .ifAbsent) != nil)
+        #expect(try again.insert("Marl", for: "rock", condition: .ifAbsent) != nil)
         var keys = 0
         try again.forEach { _, _, _ in
             keys += 1
