@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 @testable import Shale
 
-@Suite("Reads of large values in tasks", .timeLimit(.minutes(5)))
+@Suite("Reads of large values in tasks", .timeLimit(.minutes(30)))
 struct LargeReadTests {
     /// Blocks each of twice as many calls as the cooperative pool has threads, until the last of them has begun.
     private final class Barrier: Sendable {

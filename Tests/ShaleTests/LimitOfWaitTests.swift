@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Limits of waits", .timeLimit(.minutes(5)))
+@Suite("Limits of waits", .timeLimit(.minutes(30)))
 struct LimitOfWaitTests {
     @Test("a loader that waits for a prefetch whose load waits for the loader gets an error")
     func prefetchCycle() async throws {

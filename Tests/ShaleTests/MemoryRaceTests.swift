@@ -4,7 +4,7 @@ import Testing
 @testable import Shale
 
 /// Other calls in the middle of a call, in a fixed order by code of the client, and from other threads.
-@Suite("Calls of a cache in memory that meet others", .timeLimit(.minutes(5)))
+@Suite("Calls of a cache in memory that meet others", .timeLimit(.minutes(30)))
 struct MemoryRaceTests {
     /// A key whose comparison runs a body, once. All keys have one hash.
     private struct Key: Hashable {

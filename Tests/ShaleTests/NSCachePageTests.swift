@@ -3,7 +3,7 @@ import Shale
 import Testing
 
 /// What Documentation/migrating/nscache.md shows, as it shows it.
-@Suite("Coming from NSCache: the page", .timeLimit(.minutes(5)))
+@Suite("Coming from NSCache: the page", .timeLimit(.minutes(30)))
 struct NSCachePageTests {
     private struct Article: Codable, Sendable, Equatable, Identifiable { var id: Int }
     private final class Image {}

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 @testable import Shale
 
-@Suite("Loads while a lock is taken", .timeLimit(.minutes(5)))
+@Suite("Loads while a lock is taken", .timeLimit(.minutes(30)))
 struct TakenLockTests {
     private let directory = TemporaryDirectory(), count = min(64, 2 * ProcessInfo.processInfo.activeProcessorCount)
 

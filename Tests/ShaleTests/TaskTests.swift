@@ -4,7 +4,7 @@ import Testing
 @testable import Shale
 
 /// Priorities, executors and threads. A test that a promise is broken hangs up to its limit.
-@Suite("Loads are good citizens among tasks", .timeLimit(.minutes(5)))
+@Suite("Loads are good citizens among tasks", .timeLimit(.minutes(30)))
 struct TaskTests {
     // MARK: Priorities
 

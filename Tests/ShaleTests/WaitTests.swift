@@ -4,7 +4,7 @@ import Testing
 @testable import Shale
 
 /// Waits for a held lock: reported once, and bounded.
-@Suite("Waits", .timeLimit(.minutes(5)))
+@Suite("Waits", .timeLimit(.minutes(30)))
 struct WaitTests {
     /// Runs `body` while this thread, which the body treats as another one, holds the lock of the only shard, which is
     /// first in the shard's header, behind the index's head (format.md).
