@@ -50,7 +50,7 @@ struct Exchange: Sendable {
                 return answer
             }
             if isOnlyCached { return Self.gatewayTimeout }
-            let key = key(of: location, found), now = responses.now
+            let key = key(location.key, found), now = responses.now
             let failure = cache.backOff.failure(of: url, at: now)
             if let found, let failure, servesDespiteError(found, isUnreachable: failure.error != nil) {
                 if turn == nil, !failure.isPausing { validateInBackground(location) }
@@ -96,10 +96,6 @@ struct Exchange: Sendable {
 
     /// Requests with the same key are coalesced. The response to a request with credentials, or with conditions that
     /// the origin evaluates, may be for its caller only: others do not wait for it.
-    private func key(of location: ResponseStore.Location, _ found: ResponseStore.Found?) -> String {
-        key(location.key, found)
-    }
-
     private func key(_ key: String, _ found: ResponseStore.Found?) -> String {
         var key = key
         if policy.kind == .shared, request.headers.contains(name: "Authorization") { key += "\nauthorized" }
@@ -195,7 +191,7 @@ struct Exchange: Sendable {
     ) async throws -> Loaded {
         var turn = turn
         defer { turn?.handOn() }
-        let key = key(of: location, found), validators = found?.response.validators ?? [:]
+        let key = key(location.key, found), validators = found?.response.validators ?? [:]
         var request = request
         if !validators.isEmpty {
             for name in Fields.conditions { request.headers.remove(name: name) }
@@ -252,7 +248,7 @@ struct Exchange: Sendable {
             return .passing(response)
         }
         let (newLocation, newFound) = turn == nil ? (location, found) : lookUp()
-        let newKey = self.key(of: newLocation, newFound)
+        let newKey = self.key(newLocation.key, newFound)
         if !noteShareable(stored, newKey) {
             turn?.end()
             turn = nil

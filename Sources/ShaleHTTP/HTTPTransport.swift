@@ -20,7 +20,7 @@ public enum HTTPCacheError: Error, Equatable, CustomStringConvertible {
     case bodyLost
 
     public var description: String {
-        "a part of the body was evicted during the read, or read too late; repeat the request, or raise the store's capacity"
+        "a part of the body was evicted before it was read, or the caller read too slowly; repeat the request, or raise the store's capacity"
     }
 }
 #endif

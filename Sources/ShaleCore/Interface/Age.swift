@@ -65,13 +65,15 @@ extension Age {
     }
 
     /// As the engine takes it.
-    func milliseconds(from now: @autoclosure () -> Int64) -> Int64 { left(from: now())?.age ?? Time48.never }
+    func milliseconds(from now: @autoclosure () -> Int64) -> Int64 {
+        left(from: now())?.wholeMilliseconds ?? Time48.never
+    }
 }
 
 extension Duration {
-    /// In whole milliseconds, as the engine takes an age: at least one, unless it is zero, or negative, which the engine
-    /// refuses.
-    var age: Int64 {
+    /// As the engine takes ages and timeouts: at least one, unless it is zero; -2, which the engine refuses, if it is
+    /// negative.
+    var wholeMilliseconds: Int64 {
         if self < .zero { return -2 }
         // (Longer ones may have more seconds than an integer holds.)
         if self > .seconds(Int64.max / 2000) { return Time48.never }

@@ -94,7 +94,7 @@ public final class Store: Sendable {
         configuration.mustExist = options.mustExist
         configuration.syncsAtClose = options.syncsAtClose
         if let timeout = options.lockTimeout {
-            configuration.waits.limit = timeout == .zero ? 1 : timeout.age
+            configuration.waits.limit = timeout == .zero ? 1 : timeout.wholeMilliseconds
         }
         waitObservers = WaitObservers(options.onWait)
         waitObservers.listen(to: &configuration.waits)

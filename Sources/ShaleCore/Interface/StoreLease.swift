@@ -22,7 +22,7 @@ extension Store {
     public func lease(_ key: some StoreBytes, for time: Duration) throws(ShaleError) -> Lease? {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.lease(bytes, milliseconds: time.age)
+                try engine.lease(bytes, milliseconds: time.wholeMilliseconds)
             }
         }.map(Lease.init)
     }
@@ -32,7 +32,7 @@ extension Store {
     public func renew(_ lease: Lease, of key: some StoreBytes, for time: Duration) throws(ShaleError) -> Bool {
         try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in
-                try engine.renew(bytes, lease: lease.token, milliseconds: time.age)
+                try engine.renew(bytes, lease: lease.token, milliseconds: time.wholeMilliseconds)
             }
         }
     }

@@ -15,8 +15,4 @@ extension Failure {
     /// Not an error: the call continues in another hold of the lock.
     static var pause: Failure { Failure(status: .end, errno: 0) }
     var isPause: Bool { status == .end && errno == 0 }
-
-    /// Not an error either: the shard has to be rebuilt first.
-    static var rebuildFirst: Failure { Failure(status: .end, errno: 1) }
-    var isRebuildFirst: Bool { status == .end && errno == 1 }
 }

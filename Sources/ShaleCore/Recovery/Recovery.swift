@@ -9,7 +9,7 @@ struct Recovery: ShardParts {
 
     init(_ shard: borrowing ShardWriter) { log = shard.log }
 
-    /// Throws `rebuildFirst` if no writer leaves such words: the index is damaged.
+    /// Throws `rebuildFirst` if the index is damaged: no writer leaves such words.
     @inline(never)
     func run(_ shard: borrowing ShardWriter) throws(Failure) {
         #if SHALE_FAULTS
@@ -130,4 +130,10 @@ struct Recovery: ShardParts {
         guard let size = try? engine.pointee.files.dataSize() else { return true }
         return reader.isLogConsistent(dataSize: size, isQuiet: true)
     }
+}
+
+extension Failure {
+    /// Not an error: the shard has to be rebuilt first.
+    static var rebuildFirst: Failure { Failure(status: .end, errno: 1) }
+    var isRebuildFirst: Bool { status == .end && errno == 1 }
 }
