@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from load_log import LoadLog, duplicates
+from loaders import PATIENCE
 from progress import Share, check_progress
 
 import shale
@@ -88,11 +89,11 @@ def run(
                 words.clears[2 * killed + 1] = words.clears[2 * killed]
                 check_progress(cache, tries=TRIES, refused=refused, changes=words.changes)
                 children[killed] = start(killed)
-            outputs = [child.communicate(timeout=90)[0] for child in children]
+            outputs = [child.communicate(timeout=PATIENCE)[0] for child in children]
         finally:
             for child in children:
                 child.kill()
-                child.wait(30)
+                child.wait(PATIENCE)
         check_progress(cache, refused=refused)
     with shale.Cache(directory) as cache:
         check_progress(cache, refused=refused)

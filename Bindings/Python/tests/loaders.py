@@ -12,8 +12,8 @@ from shale._data.keys import encode_key
 from shale._loading import in_flight
 from shale._store import leases
 
-PATIENCE = 30
-"""Seconds after which a waiting test fails."""
+PATIENCE = 300
+"""Seconds after which a waiting test fails, on a machine of any load."""
 
 
 def until(condition: Callable[[], Any]) -> None:

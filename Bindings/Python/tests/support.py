@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from hypothesis import settings
+from loaders import PATIENCE
 
 import shale
 
@@ -81,7 +82,7 @@ def let_go(children: Iterable[subprocess.Popen[str]]) -> None:
         child.stdin.write("go\n")
         child.stdin.flush()
     for child in children:
-        child.communicate(timeout=60)
+        child.communicate(timeout=PATIENCE)
         assert child.returncode == 0
 
 
@@ -92,7 +93,7 @@ def run_child(script: str, *arguments: object, environment: dict[str, str] | Non
         capture_output=True,
         env=environment or child_environment(),
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from loaders import waiting
+from loaders import PATIENCE, waiting
 from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
 import shale
 from shale._data import options
 from shale._loading import in_flight
-from shale._native import units
 
-PATIENCE = units.LEASE / 2
 
 
 class Failure(Exception):
@@ -41,7 +39,7 @@ class Loader:
         self.calls += 1
         number = self.calls
         self.begun.set()
-        await asyncio.wait_for(self.go.wait(), 30)
+        await asyncio.wait_for(self.go.wait(), PATIENCE)
         return number
 
 
@@ -55,7 +53,7 @@ async def fail() -> Any:
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        await asyncio.wait_for(main(), 60)
+        await asyncio.wait_for(main(), PATIENCE)
 
     asyncio.run(bounded())
 
@@ -289,22 +287,17 @@ def test_waiting_for_a_thread_leaves_the_event_loop_alone(cache: shale.Cache) ->
 
     def load() -> str:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return "of the thread"
 
     async def main() -> None:
         thread = threading.Thread(target=cache.get_or_load, args=("k", load))
         thread.start()
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         waiting = asyncio.ensure_future(shale.AsyncCache(cache).get_or_load("k", never))
-        longest = 0.0
-        before = time.monotonic()
+        # Only this loop ends the load.
         for _ in range(20):
             await asyncio.sleep(0.01)
-            now = time.monotonic()
-            longest = max(longest, now - before)
-            before = now
-        assert longest < PATIENCE
         assert not waiting.done()
         go.set()
         assert await waiting == "of the thread"
@@ -340,10 +333,8 @@ def test_two_event_loops_load_once(cache: shale.Cache) -> None:
         loaded = await asyncio.gather(*(coroutines.get_or_load("k", load) for _ in range(5)))
         assert loaded == ["loaded"] * 5
 
-    begun = time.monotonic()
     run_threads(3, lambda _thread: run(main))
     assert len(calls) == 1
-    assert time.monotonic() - begun < PATIENCE
 
 
 def test_a_failure_goes_to_all_that_waited_and_the_next_call_loads(cache: shale.Cache) -> None:
@@ -372,16 +363,15 @@ def test_where_the_one_who_loads_is_cancelled_another_loads(cache: shale.Cache) 
     async def main() -> None:
         first_load, second_load = Loader(held=True), Loader()
         coroutines = shale.AsyncCache(cache)
-        first = asyncio.ensure_future(coroutines.get_or_load("k", first_load))
+        # The lease outlasts the test's patience.
+        first = asyncio.ensure_future(coroutines.get_or_load("k", first_load, lease=3600))
         await first_load.begun.wait()
         second = asyncio.ensure_future(coroutines.get_or_load("k", second_load))
         await turns()
-        begun = time.monotonic()
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await second == 1
-        assert time.monotonic() - begun < PATIENCE
 
     run(main)
 
@@ -442,7 +432,7 @@ def test_wait_bounds_the_waiting(cache: shale.Cache) -> None:
         await load.begun.wait()
         begun = time.monotonic()
         assert await coroutines.get_or_load("k", Loader(), wait=0.1) == 1
-        assert 0.1 <= time.monotonic() - begun < PATIENCE
+        assert time.monotonic() - begun >= 0.1
         load.go.set()
         assert await first == 1
 

@@ -22,7 +22,7 @@ from shale._loading import in_flight
 
 
 def run(work: Any) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 60))
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
 
 
 @pytest.mark.parametrize("options", [{}, {"wait": 0}, {"timeout": 1000}, {"soft_timeout": 0}])
@@ -231,7 +231,7 @@ def test_a_load_that_is_over_waits_for_nothing(cache: shale.Cache) -> None:
 def test_a_thread_of_another_context_waits(cache: shale.Cache) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("a", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     second = in_thread(lambda: contextvars.Context().run(cache.get_or_load, "a", never))
     load.go.set()
     assert (first(), second()) == (1, 1)
@@ -242,7 +242,7 @@ def test_two_threads_whose_loads_wait_for_one_another(cache: shale.Cache) -> Non
 
     def loader(other: str) -> Callable[[], Any]:
         def load() -> Any:
-            both.wait(30)
+            both.wait(PATIENCE)
             return cache.get_or_load(other, lambda: "loaded again")
 
         return load
@@ -269,7 +269,7 @@ def test_who_waits_for_a_limited_time_waits(cache: shale.Cache) -> None:
 
     def loader(other: str) -> Callable[[], Any]:
         def load() -> Any:
-            both.wait(30)
+            both.wait(PATIENCE)
             return cache.get_or_load(other, lambda: "own", wait=0.01)
 
         return load

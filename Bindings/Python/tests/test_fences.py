@@ -371,7 +371,7 @@ def test_two_processes(directory: Path, name: str) -> None:
         try:
             assert child.stdout.readline() == "has read\n"
             CHANGES[name](cache)
-            out, _ = child.communicate("go\n", timeout=60)
+            out, _ = child.communicate("go\n", timeout=PATIENCE)
         finally:
             child.kill()
             child.wait(PATIENCE)

@@ -13,7 +13,7 @@ gevent.monkey.patch_all()
 from gevent import spawn
 
 def wait(greenlet):
-    return greenlet.get(timeout=60)
+    return greenlet.get(timeout=300)
 """
 
 EVENTLET = """
@@ -120,7 +120,7 @@ LOCK = """
 steps = []
 
 def work(number):
-    with cache.lock("k", timeout=60) as lock:
+    with cache.lock("k", timeout=300) as lock:
         steps.append(number)
         before = ticks
         until(lambda: ticks > before + 20)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import STORED, Loader, in_thread, is_free, never, until
+from loaders import PATIENCE, STORED, Loader, in_thread, is_free, never, until
 from support import run_child
 
 import shale
@@ -96,7 +96,7 @@ def test_a_coroutine_holds_its_lease_too(cache: shale.Cache, renewals: list[floa
             return 1
 
         loading = shale.AsyncCache(cache).get_or_load("k", load, lease=LEASE)
-        assert await asyncio.wait_for(loading, 30) == 1
+        assert await asyncio.wait_for(loading, PATIENCE) == 1
 
     asyncio.run(main())
     assert heartbeat._heartbeat._due == {}
@@ -134,7 +134,7 @@ def test_a_lease_that_is_due_earlier_is_renewed_earlier(
 ) -> None:
     slow, quick = Loader(held=True), Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("slow", slow, lease=3600))
-    assert slow.begun.wait(30)
+    assert slow.begun.wait(PATIENCE)
     second = in_thread(lambda: cache.get_or_load("quick", quick, lease=LEASE))
     # The first lease is due later.
     until(lambda: renewals)
@@ -202,7 +202,7 @@ def test_a_child_of_fork_leaves_its_parents_leases_alone(directory: Path) -> Non
 def test_waiting_is_done_in_python(cache: shale.Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     pauses: list[float] = []
 
     def wait(_bell: ThreadBell, seconds: float) -> None:

@@ -74,7 +74,7 @@ class Ask:
             while not condition():
                 await asyncio.sleep(0.001)
 
-        return self._loop.run_until_complete(asyncio.wait_for(wait(), 30))
+        return self._loop.run_until_complete(asyncio.wait_for(wait(), PATIENCE))
 
 
 @pytest.fixture(params=["threads", "coroutines"])
@@ -180,7 +180,7 @@ def test_the_hard_limit_is_an_error_that_says_so(ask: Ask) -> None:
 def test_who_waits_has_a_hard_limit_too(ask: Ask) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: ask.cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     with pytest.raises(shale.LoadTimeoutError):
         ask(Held(never), timeout=0.05)
     load.go.set()

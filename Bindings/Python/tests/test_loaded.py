@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from loaders import Loader, fail, in_thread, never
+from loaders import PATIENCE, Loader, fail, in_thread, never
 from support import SMALL, Clock
 
 import shale
@@ -331,7 +331,7 @@ def test_where_it_was_found(aging: shale.Cache, clock: Clock) -> None:
     options: Any = {"max_age": 10, "stale": 1000}
     held = Loader(held=True)
     first = in_thread(lambda: aging.entry_or_load("k", lambda _: held(), **options))
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     second = in_thread(lambda: aging.entry_or_load("k", never, **options))
     while aging.stats().misses < 2:
         pass
@@ -342,7 +342,7 @@ def test_where_it_was_found(aging: shale.Cache, clock: Clock) -> None:
     clock.advance(10)
     held = Loader(held=True)
     third = in_thread(lambda: aging.entry_or_load("k", lambda _: held(), **options))
-    assert held.begun.wait(30)
+    assert held.begun.wait(PATIENCE)
     assert aging.entry_or_load("k", never, **options) == LoadResult(1, "cache", stale=True)
     held.go.set()
     assert third() == LoadResult(1, "loaded")

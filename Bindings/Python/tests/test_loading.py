@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loaders import Failure, Loader, fail, in_thread, is_free, never, until, waiting
+from loaders import PATIENCE, Failure, Loader, fail, in_thread, is_free, never, until, waiting
 from support import SMALL, Clock
 from test_threads import run_threads
 
 import shale
-from shale._native import units
 
 
 def test_a_miss_is_loaded_and_stored(cache: shale.Cache) -> None:
@@ -74,7 +73,7 @@ def test_threads_load_once(cache: shale.Cache) -> None:
 def test_who_waits_gets_the_value_as_soon_as_it_is_stored(cache: shale.Cache) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     second = in_thread(lambda: cache.get_or_load("k", never))
     until(lambda: waiting(cache))
     # Before the load ends, and without its result.
@@ -92,11 +91,11 @@ def test_a_failure_goes_to_all_that_waited_and_the_next_call_loads(cache: shale.
 
     def failing() -> Any:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         raise Failure
 
     calls = [in_thread(lambda: cache.get_or_load("k", failing))]
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE)
     calls += [in_thread(lambda: cache.get_or_load("k", never)) for _ in range(20)]
     until(lambda: waiting(cache) == 20)
     go.set()
@@ -112,13 +111,12 @@ def test_a_failure_goes_to_all_that_waited_and_the_next_call_loads(cache: shale.
 
 
 def test_a_load_that_raises_stores_nothing_and_holds_nobody_up(cache: shale.Cache) -> None:
-    begun = time.monotonic()
     for _ in range(3):
         with pytest.raises(Failure):
-            cache.get_or_load("k", fail)
+            cache.get_or_load("k", fail, lease=3600)
         assert "k" not in cache
+        assert is_free(cache)
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < units.LEASE / 2
 
 
 def test_stale_is_for_all_but_the_one_who_loads(aging: shale.Cache, clock: Clock) -> None:
@@ -126,7 +124,7 @@ def test_stale_is_for_all_but_the_one_who_loads(aging: shale.Cache, clock: Clock
     clock.advance(10)
     load = Loader(held=True)
     first = in_thread(lambda: aging.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     for _ in range(3):
         assert aging.get_or_load("k", never) == "old"
     load.go.set()
@@ -139,7 +137,7 @@ def test_who_wants_no_stale_value_waits(aging: shale.Cache, clock: Clock) -> Non
     clock.advance(10)
     load = Loader(held=True)
     first = in_thread(lambda: aging.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     second = in_thread(lambda: aging.get_or_load("k", never, stale=0))
     until(lambda: waiting(aging))
     load.go.set()
@@ -157,10 +155,10 @@ def test_a_failed_load_raises_and_leaves_what_is_stale(aging: shale.Cache, clock
 def test_wait_bounds_the_waiting(cache: shale.Cache) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     begun = time.monotonic()
     assert cache.get_or_load("k", lambda: "own", wait=0.15) == "own"
-    assert 0.15 <= time.monotonic() - begun < 15
+    assert time.monotonic() - begun >= 0.15
     cache.remove("k")
     assert cache.get_or_load("k", lambda: "at once", wait=0) == "at once"
     load.go.set()
@@ -236,11 +234,11 @@ def test_a_value_that_cannot_be_stored_goes_to_all_that_waited(
 
     def load() -> object:
         begun.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return value
 
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE)
     others = [in_thread(lambda: cache.get_or_load("k", never)) for _ in range(20)]
     until(lambda: waiting(cache) == 20)
     go.set()
@@ -263,7 +261,7 @@ def test_a_value_that_cannot_be_stored_may_be_outdated(cache: shale.Cache) -> No
         return value
 
     first = in_thread(lambda: cache.get_or_load("k", first_load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     cache.remove("k")
     second = in_thread(lambda: cache.get_or_load("k", lambda: "newer"))
     until(lambda: waiting(cache))
@@ -395,7 +393,7 @@ def test_lookups_are_counted_once(aging: shale.Cache, clock: Clock) -> None:
 def test_ctrl_c_ends_the_waiting(cache: shale.Cache) -> None:
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
 
     def interrupt(_signal: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -421,17 +419,16 @@ def test_ctrl_c_in_the_load_gives_the_lease_back(cache: shale.Cache) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cache.get_or_load("k", interrupted)
-    begun = time.monotonic()
+        cache.get_or_load("k", interrupted, lease=3600)
+    assert is_free(cache)
     assert cache.get_or_load("k", lambda: 1) == 1
-    assert time.monotonic() - begun < units.LEASE / 2
 
 
 def test_closing_ends_the_waiting(directory: Path) -> None:
     cache = shale.Cache(directory, capacity=SMALL)
     load = Loader(held=True)
     first = in_thread(lambda: cache.get_or_load("k", load))
-    assert load.begun.wait(30)
+    assert load.begun.wait(PATIENCE)
     second = in_thread(lambda: cache.get_or_load("k", never))
     cache.close()
     with pytest.raises(shale.InvalidError, match="closed"):

@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+from loaders import PATIENCE
 from support import SMALL, let_go, start_child
 
 import shale
@@ -57,7 +58,7 @@ def test_the_lease_of_a_killed_process_ends_with_it(cache: shale.Cache, director
     assert child.stdout.readline() == "loading\n"
     assert not cache.lease("k").granted
     child.send_signal(signal.SIGKILL)
-    assert child.wait(30) == -signal.SIGKILL
+    assert child.wait(PATIENCE) == -signal.SIGKILL
     child.stdout.close()
     with cache.lease("k") as lease:
         assert lease.granted
@@ -79,5 +80,5 @@ def test_the_lease_of_another_process_holds_as_long_as_it_lasts(
             assert other["k"] == "own"
     finally:
         child.kill()
-        child.wait(30)
+        child.wait(PATIENCE)
         child.stdout.close()

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from loaders import PATIENCE
 from support import SMALL, Clock, run_child
 from test_threads import run_threads
 
@@ -105,7 +106,7 @@ def test_threads_call_once(cache: shale.Cache) -> None:
 
     def work(_thread: int) -> None:
         for number in range(20):
-            all_here.wait(30)
+            all_here.wait(PATIENCE)
             assert slow(number) == number
 
     run_threads(6, work)
@@ -668,7 +669,7 @@ def test_callers_that_waited_do_not_reload(cache: shale.Cache) -> None:
 
     def work(_thread: int) -> None:
         for number in range(10):
-            started.wait(30)
+            started.wait(PATIENCE)
             assert slow(number) == number
 
     run_threads(4, work)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loaders import PATIENCE
 from support import SMALL, look, run_child, start_child, tolerated
 
 import shale
@@ -61,7 +62,7 @@ def test_two_processes_share_what_they_store(cache: shale.Cache, directory: Path
         child.stdin.flush()
         assert child.stdout.readline().strip() == repr((number, b"raw"))
     child.stdin.close()
-    assert child.wait(timeout=30) == 0
+    assert child.wait(timeout=PATIENCE) == 0
     child.stdout.close()
     assert cache["child"] == "key 19"
 
@@ -77,7 +78,7 @@ def test_counters_of_processes_lose_nothing(cache: shale.Cache, directory: Path)
     for _ in range(2000):
         cache.incr("n")
     for child in children:
-        child.communicate(timeout=60)
+        child.communicate(timeout=PATIENCE)
         assert child.returncode == 0
     assert cache["n"] == 8000
 
@@ -213,7 +214,7 @@ def test_what_was_stored_survives_kill_9(directory: Path) -> None:
         child.kill()
         rest = child.stdout.read().split("\n")
         child.stdout.close()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE)
         # The last line may be cut off.
         written = max([written, *(int(line) for line in rest[:-1])])
         with shale.Cache(directory) as cache:
@@ -242,7 +243,7 @@ def test_a_survivor_goes_on_when_others_are_killed(cache: shale.Cache, directory
         child.kill()
         rest = child.stdout.read()
         child.stdout.close()
-        child.wait(timeout=30)
+        child.wait(timeout=PATIENCE)
         assert rest is not None
         assert cache["survivor"] == "here"
         number, text = cache[10]

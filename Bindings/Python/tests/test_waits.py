@@ -96,7 +96,7 @@ def test_limits(tmp_path: Path) -> None:
 
 def test_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "shale")
-    with shale.Cache[str, str](tmp_path, capacity=SMALL) as cache:
+    with shale.Cache[str, str](tmp_path, capacity=SMALL, lock_timeout=3600) as cache:
         with held(tmp_path) as holder:
             threads = [threading.Thread(target=cache.set, args=("key", str(i))) for i in range(3)]
             for thread in threads:

@@ -7,6 +7,7 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
+from loaders import PATIENCE
 from support import Clock
 
 import shale
@@ -56,7 +57,7 @@ class Worker:
         """Makes it close the cache and end."""
         if self._process is not None:
             self._pipe.close()
-            self._process.join(30)
+            self._process.join(PATIENCE)
             assert self._process.exitcode == 0
             self._process.close()
             self._process = None
