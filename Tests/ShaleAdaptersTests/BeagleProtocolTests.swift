@@ -14,7 +14,7 @@ private protocol Screens: Sendable {
 }
 extension ViewClient: Screens where Component == String {}
 
-@Suite("Beagle: the view client's protocol", .timeLimit(.minutes(5)))
+@Suite("Beagle: the view client's protocol", .timeLimit(.minutes(30)))
 struct BeagleProtocolTests {
     /// A client for tests: the first fetch of a URL waits until it is cancelled.
     private final class Mock: ViewClientProtocol {

@@ -4,7 +4,7 @@ import Shale
 import ShaleAdapters
 import Testing
 
-@Suite("The executor of a hit", .timeLimit(.minutes(10)))
+@Suite("The executor of a hit", .timeLimit(.minutes(30)))
 struct ExecutorTests {
     private static let mainQueue = DispatchSpecificKey<Bool>()
     /// Whether this is the main actor's code. (Its thread need not be the main one.)

@@ -3,7 +3,7 @@ import Foundation
 import Synchronization
 import Testing
 
-@Suite("RxCache: actions", .timeLimit(.minutes(10)))
+@Suite("RxCache: actions", .timeLimit(.minutes(30)))
 struct RxCacheActionsTests {
     typealias Mock = RxCacheSupport.Mock
     typealias Provider = RxCacheSupport.Provider

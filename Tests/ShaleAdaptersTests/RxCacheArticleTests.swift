@@ -4,7 +4,7 @@ import Synchronization
 import Testing
 
 /// What Documentation/migrating/rxcache.md shows, as it shows it.
-@Suite("RxCache: the article", .timeLimit(.minutes(10)))
+@Suite("RxCache: the article", .timeLimit(.minutes(30)))
 struct RxCacheArticleTests {
     struct Mock: Codable, Sendable, Equatable {
         var id: Int

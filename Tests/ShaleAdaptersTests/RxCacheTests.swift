@@ -3,7 +3,7 @@ import Shale
 import ShaleAdapters
 import Testing
 
-@Suite("RxCache: providers", .timeLimit(.minutes(10)))
+@Suite("RxCache: providers", .timeLimit(.minutes(30)))
 struct RxCacheTests {
     typealias Mock = RxCacheSupport.Mock
     typealias Provider = RxCacheSupport.Provider

@@ -5,7 +5,7 @@ import ShaleAdapters
 import Synchronization
 import Testing
 
-@Suite("Siesta: the entity cache", .timeLimit(.minutes(5)))
+@Suite("Siesta: the entity cache", .timeLimit(.minutes(30)))
 struct SiestaEntityCacheTests {
     private typealias Story = SiestaSupport.Story
     private let directory = SiestaSupport.Directory()

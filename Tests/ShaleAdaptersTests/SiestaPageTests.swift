@@ -4,7 +4,7 @@ import ShaleAdapters
 import Testing
 
 /// What Documentation/migrating/siesta.md and the module's page show, as they show it. The page's last line is in SiestaProtocolTests.swift.
-@Suite("Siesta: the page", .timeLimit(.minutes(5)))
+@Suite("Siesta: the page", .timeLimit(.minutes(30)))
 struct SiestaPageTests {
     typealias Story = SiestaSupport.Story
     private struct Answer: Sendable { var story: Story, headers: [String: String] }

@@ -34,7 +34,7 @@ enum SiestaSources {
 extension ShaleEntityCache: SiestaSources.EntityCache {}
 extension ShaleEntityCache: SiestaSources.TypedEntityCache {}
 
-@Suite("Siesta: a project's own protocol", .timeLimit(.minutes(5)))
+@Suite("Siesta: a project's own protocol", .timeLimit(.minutes(30)))
 struct SiestaProtocolTests {
     private typealias Story = SiestaSupport.Story
     private let resource = Resource(url: URL(filePath: "/news")) { _ in .notModified }

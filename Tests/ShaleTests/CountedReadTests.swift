@@ -2,7 +2,7 @@ import Foundation
 import Shale
 import Testing
 
-@Suite("The counters of a call that may load", .timeLimit(.minutes(10)))
+@Suite("The counters of a call that may load", .timeLimit(.minutes(30)))
 struct CountedReadTests {
     enum Case: CaseIterable, Sendable { case fresh, stale, replaced, removed, absent }
 

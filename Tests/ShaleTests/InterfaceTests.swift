@@ -131,7 +131,7 @@ struct OptionsValueTests {
     }
 }
 
-@Suite("Many entries", .timeLimit(.minutes(10)))
+@Suite("Many entries", .timeLimit(.minutes(30)))
 struct WalkTests {
     private let clock = TestClock()
 
@@ -221,7 +221,7 @@ struct WalkTests {
     }
 }
 
-@Suite("The result of a prefetch", .timeLimit(.minutes(10)))
+@Suite("The result of a prefetch", .timeLimit(.minutes(30)))
 struct PrefetchTests {
     @Test("the value, for any number of tasks, before the load's end and after")
     func value() async throws {

@@ -4,7 +4,7 @@ import Testing
 @testable import Shale
 
 /// Code that is called with a lock of the cache held cannot use the cache: taking the lock twice traps.
-@Suite("Client code may use the cache", .timeLimit(.minutes(10)))
+@Suite("Client code may use the cache", .timeLimit(.minutes(30)))
 struct LockTests {
     /// Uses a cache wherever it is called, but not recursively.
     final class User: Sendable {

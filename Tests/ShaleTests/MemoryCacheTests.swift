@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 @testable import Shale
 
-@Suite("A cache in memory for any type", .timeLimit(.minutes(10)))
+@Suite("A cache in memory for any type", .timeLimit(.minutes(30)))
 struct MemoryCacheTests {
     private let clock = TestClock()
 

@@ -3,7 +3,7 @@ import Synchronization
 import Testing
 @testable import Shale
 
-@Suite("Loads that wait for their turn", .timeLimit(.minutes(10)))
+@Suite("Loads that wait for their turn", .timeLimit(.minutes(30)))
 struct QueueTests {
     private let cache = MemoryCache<String, Int>()
 

@@ -6,7 +6,7 @@ import ShaleCore
 import ShaleHTTP
 import Testing
 
-@Suite("HTTPCache", .timeLimit(.minutes(2)))
+@Suite("HTTPCache", .timeLimit(.minutes(30)))
 struct CacheTests {
     // MARK: Storing and answering
 

@@ -7,7 +7,7 @@ import Testing
 @testable import ShaleHTTP
 
 /// Many requests at once. What counts is how many of them reach the server.
-@Suite("Herds", .timeLimit(.minutes(20)))
+@Suite("Herds", .timeLimit(.minutes(30)))
 struct HerdTests {
     private static let cacheable: HTTPHeaders = ["Cache-Control": "max-age=60"]
 

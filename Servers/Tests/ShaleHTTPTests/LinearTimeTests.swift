@@ -5,7 +5,7 @@ import Testing
 @testable import ShaleHTTP
 
 /// Fields made to be slow. What counts is the bytes that the parsers examine, so no clock decides.
-@Suite("Parsing takes time linear in the size of a message, and reads each message once", .timeLimit(.minutes(20)))
+@Suite("Parsing takes time linear in the size of a message, and reads each message once", .timeLimit(.minutes(30)))
 struct LinearTimeTests {
     /// Repeated to the wanted size.
     private static let pieces = [

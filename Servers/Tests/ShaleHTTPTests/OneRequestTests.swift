@@ -7,7 +7,7 @@ import Testing
 
 @testable import ShaleHTTP
 
-@Suite("Coalesced requests", .timeLimit(.minutes(20)))
+@Suite("Coalesced requests", .timeLimit(.minutes(30)))
 struct OneRequestTests {
     private static let cacheable: HTTPHeaders = ["Cache-Control": "max-age=60"]
 

@@ -8,7 +8,7 @@ import Testing
 
 /// The cases of Hummingbird's own tests of its drivers, under the same names, with a clock instead of waiting; then
 /// tests specific to this driver.
-@Suite("Hummingbird's persisted values", .timeLimit(.minutes(5)))
+@Suite("Hummingbird's persisted values", .timeLimit(.minutes(30)))
 struct PersistTests {
     final class TestClock: Sendable {
         private let milliseconds = Mutex<Int64>(1_800_000_000_000)

@@ -6,7 +6,7 @@ import ShaleObservability
 import Synchronization
 import Testing
 
-@Suite("CacheMonitor", .timeLimit(.minutes(5)))
+@Suite("CacheMonitor", .timeLimit(.minutes(30)))
 struct MonitorTests {
     struct Offline: Error {}
 

@@ -3,7 +3,7 @@ import Shale
 import ShaleAdapters
 import Testing
 
-@Suite("A program that uses ShaleAdapters", .timeLimit(.minutes(5)))
+@Suite("A program that uses ShaleAdapters", .timeLimit(.minutes(30)))
 struct AdapterTests {
     private let directory = Directory()
 

@@ -7,7 +7,7 @@ private struct Rock: Codable, Sendable, Equatable {
     var hardness = 3
 }
 
-@Suite("A program that uses Shale", .timeLimit(.minutes(5)))
+@Suite("A program that uses Shale", .timeLimit(.minutes(30)))
 struct CacheTests {
     private let directory = Directory()
 

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 
 /// The program in Examples/FirstCache, built together with these tests.
-@Suite("Examples", .timeLimit(.minutes(5)))
+@Suite("Examples", .timeLimit(.minutes(30)))
 struct ExampleTests {
     @Test("FirstCache prints what it stored, loaded and removed")
     func firstCache() throws {
