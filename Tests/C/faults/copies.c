@@ -661,7 +661,7 @@ static void test_sparse_copies_on_a_full_disk(void) {
 int main(int argument_count, char **arguments) {
     prefer_memory();
     step = argument_count > 1 ? atol(arguments[1]) : 1;
-    watch(300);
+    watch(patience);
     char *path = path_to("first");
     remove_tree(path);
     shale_cache *cache = require_open(path, small);

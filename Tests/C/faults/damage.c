@@ -23,7 +23,7 @@
 #include "faults.h"
 
 /* clang-format off */
-enum { most_keys = 5000, fill_keys = 2500, counters = 8, most_ranges = 8, largest = 48 << 10, batch = 50, case_seconds = 20 };
+enum { most_keys = 5000, fill_keys = 2500, counters = 8, most_ranges = 8, largest = 48 << 10, batch = 50 };
 /* clang-format on */
 static const int64_t begin_ms = 1700000000000, hour_ms = 3600000;
 
@@ -1355,7 +1355,7 @@ static void run_cases(uint64_t first, uint64_t count, const char *directory) {
             uint64_t end = next + batch < first + count ? next + batch : first + count;
             for (uint64_t i = next; i < end && check_failures < 20; i++) {
                 progress->number = i;
-                alarm(case_seconds);
+                alarm(patience);
                 run_case(i, directory);
             }
             _exit(check_failures != 0);

@@ -260,17 +260,17 @@ static void test_a_daemon(void) {
     int report = fcntl(done.ends[1], F_DUPFD, 200);
     pid_t parent = fork();
     if (parent == 0) {
-        begin_child(30);
+        begin_child(patience);
         shale_cache *cache = NULL;
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
         fill(cache);
         if (fork() != 0)
             _exit(0);
-        begin_child(30);
+        begin_child(patience);
         setsid();
         if (fork() != 0)
             _exit(0);
-        begin_child(30);
+        begin_child(patience);
         for (int fd = 0; fd < 200; fd++)
             close(fd);
         for (int fd = 0; fd < 10; fd++)
@@ -308,7 +308,7 @@ static void test_a_daemon(void) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     RUN(test_every_combination);
     RUN(test_room_that_changes_hands);
     RUN(test_a_rebuild_without_the_file);

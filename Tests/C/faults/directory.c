@@ -170,7 +170,7 @@ static void test_failed_checks(void) {
     CHECK_STATUS(SHALE_OK, shale_close(open_cache(directory)));
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         shale_cache *absolute = open_cache(directory);
         REQUIRE(chdir(parent) == 0);
         shale_cache *relative = open_cache("cache");
@@ -198,7 +198,7 @@ static void test_failed_checks(void) {
     /* Without a path that leads there, only the removal of a file can be noticed. */
     child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         REQUIRE(chdir(parent) == 0);
         shale_cache *relative = open_cache("cache");
         REQUIRE(chdir("/") == 0);
@@ -251,7 +251,7 @@ static void test_the_index_is_deleted(void) {
         gate ready = make_gate(), go_on = make_gate();
         pid_t writer = fork();
         if (writer == 0) {
-            begin_child(30);
+            begin_child(patience);
             shale_cache *cache = open_cache(directory);
             fill(cache, "first", 1);
             pass(&ready);
@@ -532,7 +532,7 @@ static void test_copies_in_use(void) {
     _Atomic uint64_t *highest = shared_memory(sizeof *highest);
     pid_t writer = fork();
     if (writer == 0) {
-        begin_child((unsigned)copies + 60);
+        begin_child((unsigned)copies + patience);
         write_for_ever(directory, highest);
     }
     while (atomic_load(highest) < 3000)
@@ -555,7 +555,7 @@ static void test_copies_in_use(void) {
 int main(int argument_count, char **arguments) {
     copies = argument_count > 1 ? atoi(arguments[1]) : 5;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    watch((unsigned)copies + 60);
+    watch((unsigned)copies + patience);
     shim_faults.call = note_look;
     RUN(test_looks_are_rare);
     RUN(test_failed_checks);

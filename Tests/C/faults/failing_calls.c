@@ -179,7 +179,7 @@ static void check_disk(void) {
 static void check_from_outside(void) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(20);
+        begin_child(patience);
         strict = true;
         cache = NULL;
         shale_options options = {.struct_size = sizeof options, .flags = SHALE_OPEN_NO_SYNC};
@@ -275,7 +275,7 @@ static void let_writer_die(void) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(20);
+        begin_child(patience);
         shale_options options = options_of(0);
         cache = NULL;
         if (shale_open(directory, &options, &cache) != SHALE_OK)
@@ -751,7 +751,7 @@ int main(int argument_count, char **arguments) {
     for (int i = 0; i < scenario_count; i++) {
         if (argument_count > 3 && strcmp(arguments[3], scenarios[i].name) != 0)
             continue;
-        watch(120);
+        watch(patience);
         signal(SIGALRM, hang);
         int64_t start = monotonic_ms();
         uint64_t trials_before = trials;

@@ -46,7 +46,7 @@ static void test_others_grow(void) {
     CHECK_EQUAL(0, stats_of(cache).evictions);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         limit_files(directory);
         shale_cache *mine = open_cache(directory, 0);
         for (uint64_t i = 0; i < limited; i++) {
@@ -85,7 +85,7 @@ static void test_says_why(void) {
         REQUIRE_STATUS(SHALE_OK, set(cache, key, value_bytes, SHALE_SET_PINNED));
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         limit_files(directory);
         shale_cache *mine = open_cache(directory, 0);
         shale_status status = SHALE_OK;
@@ -117,7 +117,7 @@ static void test_table(void) {
         REQUIRE_STATUS(SHALE_OK, set(cache, key, value_bytes, 0)); /* a few segments */
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         limit_files(directory);
         shale_cache *mine = open_cache(directory, 0);
         for (uint64_t i = 0; i < limited; i++)
@@ -142,7 +142,7 @@ static void test_keeps_its_key(void) {
         CHECK_STATUS(SHALE_OK, set(cache, 1, old, 0));
         pid_t child = fork();
         if (child == 0) {
-            begin_child(60);
+            begin_child(patience);
             limit_files(directory);
             shale_cache *mine = open_cache(directory, 0);
             CHECK_STATUS(SHALE_E_FULL, set(mine, 1, 300000, 0));
@@ -161,7 +161,7 @@ static void test_keeps_its_key(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     test_others_grow();
     test_says_why();
     test_table();

@@ -651,7 +651,7 @@ static void test_processes(void) {
     for (uint64_t writer = 0; writer < writers; writer++) {
         children[writer] = fork();
         if (children[writer] == 0) {
-            begin_child(60);
+            begin_child(patience);
             source.state += writer;
             for (int i = 0; i < 2500; i++) {
                 uint64_t key = writer * keys_each + random_below(&source, keys_each);
@@ -698,7 +698,7 @@ static bool run(const disk *on, int scenario, uint64_t round) {
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(120);
+        begin_child(patience);
         source.state = seed + round * 1000 + (uint64_t)scenario;
         here = on;
         policy = policy_of((uint64_t)(on - disks) + (uint64_t)scenario + round);

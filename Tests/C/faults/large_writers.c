@@ -65,7 +65,7 @@ static long strike(const char *name) {
 static pid_t begin_writer(uint64_t key, int signal, uint32_t flags) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shale_cache *cache = open_it();
         signal_sent = signal;
@@ -409,7 +409,7 @@ static void among_cells_of_others(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     prefer_memory();
     directory = path_to("large_writers");
     shared = shared_memory(sizeof *shared);

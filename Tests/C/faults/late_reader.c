@@ -101,7 +101,7 @@ static bool strike(int lock) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     unsigned stopped = 0;
     for (int lock = 1; lock < 8; lock++)
         stopped += strike(lock);

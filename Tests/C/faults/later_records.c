@@ -154,7 +154,7 @@ static void test_another_log(void) {
 
 int main(void) {
     prefer_memory();
-    watch(60);
+    watch(patience);
     RUN(test_extended_records);
     RUN(test_features);
     RUN(test_another_log);

@@ -113,7 +113,7 @@ int main(int argument_count, char **arguments) {
     for (int i = 0; i < 24; i++) {
         pid_t child = fork();
         if (child == 0) {
-            begin_child(120);
+            begin_child(patience);
             if (!mount_own_disk(root, disks[i & 1]))
                 _exit(SKIPPED);
             fill(directory, disks[i & 1], pinned[i >> 1 & 1], i >> 2 & 1 ? SHALE_EVICTION_CLOCK : SHALE_EVICTION_LRU,

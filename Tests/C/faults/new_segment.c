@@ -45,7 +45,7 @@ int main(int argument_count, char **arguments) {
         uint64_t after = 1 + random_below(&source, 30);
         pid_t child = fork();
         if (child == 0) {
-            begin_child(20);
+            begin_child(patience);
             shale_cache *own = open_cache();
             stores_left = after;
             shim_faults.store = before_store;

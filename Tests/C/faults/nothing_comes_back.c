@@ -140,7 +140,7 @@ static void remove_the_evicted(uint64_t fillers, bool with_version) {
     start_over();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(20);
+        begin_child(patience);
         shale_cache *cache = open_cache(1 << 20);
         uint64_t versions[victims];
         for (uint64_t key = 0; key < victims; key++) {
@@ -229,7 +229,7 @@ static void fill_the_disk(uint64_t kill_at) {
     start_over();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(20);
+        begin_child(patience);
         shale_cache *cache = open_cache(8 << 20);
         for (uint64_t key = 0; key < segments; key++)
             CHECK_STATUS(SHALE_OK, shale_set(cache, &key, sizeof key, "back", 4, NULL));
@@ -306,7 +306,7 @@ static bool live(uint64_t capacity) {
              go_on = random_next(&source);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(20);
+        begin_child(patience);
         shale_cache *cache = open_cache(capacity);
         check_keys(cache, "opened");
         work(cache, operations);

@@ -62,7 +62,7 @@ static void check_renewed(const char *directory) {
      * old one. */
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         fill(require_open(directory, options), "unsynced");
         _exit(check_failures != 0);
     }
@@ -150,7 +150,7 @@ static long before_call(const char *name UNUSED) {
 static bool is_killed(const char *directory, long call, long store) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         shim_faults.call = before_call;
         shim_faults.store = before_store;
         calls_left = call;
@@ -180,7 +180,7 @@ static void test_kills(long step) {
             }
             pid_t child = fork();
             if (child == 0) { /* (which does not close it: that would sync) */
-                begin_child(30);
+                begin_child(patience);
                 shale_cache *cache = require_open(directory, options);
                 bool is_old = stats_of(cache).renewals == 0;
                 CHECK_EQUAL(is_old ? keys : 0, count_of(cache, "old"));
@@ -200,7 +200,7 @@ static void test_kills(long step) {
 
 int main(int argument_count, char **arguments) {
     prefer_memory();
-    watch(300);
+    watch(patience);
     RUN(test_a_life_goes_past_the_bound);
     RUN(test_new_indexes);
     test_kills(argument_count > 1 ? atol(arguments[1]) : 1);

@@ -98,7 +98,7 @@ static int run(void) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     root = path_to("root");
     lower = path_to("root/lower");
     merged = path_to("root/merged");
@@ -106,7 +106,7 @@ int main(void) {
     REQUIRE(mkdir(root, 0700) == 0);
     pid_t child = fork(); /* its mounts go with it */
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         _exit(run());
     }
     int code = wait_for(child);

@@ -1123,7 +1123,7 @@ int main(int argument_count, char **arguments) {
     disk.before_sync = before_sync;
     int64_t end_ms = monotonic_ms() + duration;
     do {
-        alarm(120);
+        alarm(patience);
         run_chain();
         if (check_failures)
             fprintf(stderr, "reproduce: power 1 %" PRIu64 "\n", seed);

@@ -56,7 +56,7 @@ static size_t pages_of_recovery(shale_cache *cache) {
     size_t *count = shared_memory(sizeof *count);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         watch_pages();
         /* Locks the shard, and reads nothing but its leases. */
         CHECK_STATUS(SHALE_MISS, shale_release(cache, "absent", 8, 1));

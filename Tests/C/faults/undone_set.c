@@ -70,7 +70,7 @@ static bool strike(const char *directory, int store) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     char *directory = path_to("undone");
     int store = 1;
     while (store < most_stores && strike(directory, store))

@@ -123,7 +123,7 @@ static void test_notes(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_sizes);
     RUN(test_growth);
     RUN(test_notes);

@@ -388,7 +388,7 @@ static void test_tags_emptied_while_it_is_read(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_expired_pins_make_room);
     RUN(test_fresh_stale_dead);
     RUN(test_defaults_and_none);

@@ -148,7 +148,7 @@ int main(int argument_count, char **arguments) {
         uint64_t capacities[most_steps];
     } runs[] = {{1, {4, 2, 3, 12, 5, 40, 9, 2, 2, 128}}, {1, {1, 2, 1}}, {3, {4, 5, 4, 24, 4}}};
     const char *how = argument_count > 1 ? arguments[1] : "";
-    watch(120);
+    watch(patience);
     prefer_memory();
     char *disk = path_to("disk");
     REQUIRE(mkdir(disk, 0700) == 0);

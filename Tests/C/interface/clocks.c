@@ -316,7 +316,7 @@ static void test_ages_below_none_are_refused(void) {
 int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 2) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    watch((unsigned)(duration / 1000) + 60);
+    watch((unsigned)(duration / 1000) + patience);
     begin_tolerances();
     RUN(test_ages_below_none_are_refused);
     RUN(test_limits);

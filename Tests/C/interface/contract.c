@@ -199,7 +199,7 @@ static void test_damage_is_damage_alone(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_reserved_fields);
     RUN(test_zeroed_values);
     RUN(test_a_value_as_key_and_value);

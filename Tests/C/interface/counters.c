@@ -445,7 +445,7 @@ static void test_clocks(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     random_source source = {1};
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)random_next(&source);

@@ -376,7 +376,7 @@ static void test_set_again(void) {
 }
 
 int main(void) {
-    watch(170);
+    watch(patience);
     prefer_memory();
     memset(bytes, 7, sizeof bytes);
     directory = path_to("dead_pins");

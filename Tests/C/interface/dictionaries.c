@@ -43,7 +43,7 @@ static long rebuild_meanwhile(const char *name) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     begin_tolerances();
     char *directory = path_to("cache"), text[400];
     shale_options options = {

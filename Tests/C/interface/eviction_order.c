@@ -644,7 +644,7 @@ int main(int argument_count, char **arguments) {
         random_operations = strtoull(arguments[1], NULL, 0);
     random_seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1;
     source.state = random_seed;
-    watch(280);
+    watch(patience);
     shim_faults.store = hear_store;
     shim_faults.call = hear_call;
     shim_faults.random = fixed_random;

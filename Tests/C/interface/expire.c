@@ -767,7 +767,7 @@ static void test_not_copied(void) {
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 31 + i / 256);
     RUN(test_ages_by_key);

@@ -353,7 +353,7 @@ static void test_single(const char *name, int32_t eviction, change kind, void (*
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     shim_faults.random = next_secret;
     for (unsigned mebibytes = 8; mebibytes <= 64; mebibytes *= 2) {
         test_rounds(SHALE_EVICTION_LRU, mebibytes);

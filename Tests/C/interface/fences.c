@@ -407,7 +407,7 @@ static void test_damaged(bool disk_fills, bool verifies) {
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     memset(bytes, 7, sizeof bytes);
     for (uint32_t shards = 1; shards <= 4; shards += 3)
         for (change c = nothing; c < changes_count; c++)

@@ -165,7 +165,7 @@ static void try_with(uint64_t capacity, int resource, uint64_t bytes, shale_stat
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         limit(resource, bytes);
         shale_cache *cache = NULL;
         shale_options options = {.struct_size = sizeof options, .capacity = capacity};
@@ -193,7 +193,7 @@ static void limits_are_named(void) {
 }
 
 int main(void) {
-    watch(250);
+    watch(patience);
     RUN(while_it_grows);
     RUN(after_a_clear);
     RUN(with_a_smaller_capacity);

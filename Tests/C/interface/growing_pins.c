@@ -116,7 +116,7 @@ static void test_rebuild(void) {
 }
 
 int main(void) {
-    watch(170);
+    watch(patience);
     memset(bytes, 7, sizeof bytes);
     shim_faults.call = no_space;
     /* Somewhere within a segment's length the larger table takes a frame from the log, and somewhere within these

@@ -176,7 +176,7 @@ static void check_hits(const char *directory, uint32_t shards) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     char *directory = path_to("hits"), *sharded = path_to("sharded");
     check_hits(directory, 1);
     check_hits(sharded, 4);

@@ -206,7 +206,7 @@ static void test_verify(void) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     for (uint64_t round = 0; round < 2; round++) {
         test_eight_tags(policy_of(round));
         test_equal_tags(policy_of(round));

@@ -95,7 +95,7 @@ static void test_little_is_copied(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_no_shard_keeps_old_entries);
     RUN(test_used_entries_stay);
     RUN(test_little_is_copied);

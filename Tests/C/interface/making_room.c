@@ -381,7 +381,7 @@ static void test_an_entry_that_others_replace(void) {
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     prefer_memory();
     for (uint64_t round = 0; round < 2; round++) {
         policy = policy_of(round);

@@ -45,7 +45,7 @@ static void test_damaged(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     test_damaged();
     shale_cache *cache = require_open(NULL, (shale_options){.capacity = 128 << 20, .shards = 1});
     for (uint32_t key = 0; key < entries; key++)

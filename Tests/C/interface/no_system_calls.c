@@ -26,7 +26,7 @@ static void mark(const char *text) {
 }
 
 int main(void) {
-    watch(300);
+    watch(patience);
     char *directory = path_to("no_system_calls");
     shale_options options = {.struct_size = sizeof options, .capacity = 8 << 20};
     shale_value value = SHALE_VALUE_INIT;

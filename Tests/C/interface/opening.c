@@ -40,7 +40,7 @@ static pid_t hold_open(const char *directory, const shale_options *options) {
     REQUIRE(pipe(ready) == 0);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         shale_cache *cache = NULL;
         char byte = shale_open(directory, options, &cache) == SHALE_OK ? 'y' : 'n';
         if (write(ready[1], &byte, 1) != 1)
@@ -637,7 +637,7 @@ static void test_file_size_limit(void) {
     char *directory = path_to("file-size-limit");
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         struct rlimit limit = {3 << 20, 3 << 20};
         CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
         shale_options options = {.struct_size = sizeof options, .capacity = 64 << 20};
@@ -672,7 +672,7 @@ static void test_descriptors_stay_clear_of_the_standard_ones(void) {
     char *directory = path_to("daemon");
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         close(0);
         close(1);
         close(2);
@@ -709,7 +709,7 @@ static void test_rebuild_loses_nothing(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_contents_are_kept);
     RUN(test_two_handles);
     RUN(test_handles_are_closed_in_any_order);

@@ -420,7 +420,7 @@ static void test_cost_of_a_pin(void) {
 }
 
 int main(void) {
-    watch(170);
+    watch(patience);
     RUN(test_full_of_pins);
     RUN(test_smaller_and_smaller);
     RUN(test_pins_that_replace);

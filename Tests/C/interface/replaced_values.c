@@ -195,7 +195,7 @@ static void test_manifest_too_long(void) {
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     RUN(test_both_do_not_fit); /* (With the CLOCK policy both do fit.) */
     RUN(test_the_oldest_is_set_again);
     test_beside_pins(250000);

@@ -175,7 +175,7 @@ static void check_kills(void) {
     for (int i = 0; i < 10; i++) {
         pid_t child = fork();
         if (child == 0) {
-            watch(60);
+            watch(patience);
             for (uint64_t n = 0;; n++)
                 if (remove_key("it was never set", (uint32_t)n) < 0 || shale_invalidate(cache, &n, 1 + n % 8) < 0)
                     _exit(1);
@@ -346,7 +346,7 @@ static void test_small_pins_fill_the_table(void) {
 
 int main(int argument_count, char **arguments) {
     seed = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 1;
-    watch(170);
+    watch(patience);
     RUN(test_more_pins_than_may_be);
     RUN(test_small_pins_fill_the_table);
     return finish();

@@ -191,7 +191,7 @@ static void the_index_needs_room(void) {
 }
 
 int main(void) {
-    watch(150);
+    watch(patience);
     RUN(the_index_needs_room);
     RUN(no_eviction_while_there_is_room_with_lru);
     RUN(no_eviction_while_there_is_room_with_clock);

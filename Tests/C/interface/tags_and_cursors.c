@@ -414,7 +414,7 @@ static void test_cursor(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_invalidate);
     RUN(test_invalidation_is_kept);
     RUN(test_clear);

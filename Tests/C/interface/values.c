@@ -472,7 +472,7 @@ static void test_statuses_have_names(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_bytes_come_back);
     RUN(test_the_value_buffer_is_reused);
     RUN(test_sizes_up_to_the_limits);

@@ -61,7 +61,7 @@ static unsigned with_dictionary(const char *path) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     char *directory = path_to("dictionary"), *alone = path_to("alone"), *data = path_to("dictionary/shale.data");
     uint64_t dictionaries, none;
     uint64_t stored = stored_with(directory, SHALE_COMPRESSION_DICTIONARY, &dictionaries);

@@ -55,7 +55,7 @@ static void come_and_go(const char *directory, uint64_t process, uint64_t life, 
 static pid_t start(const char *directory, uint64_t process, uint64_t life, int64_t end) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         come_and_go(directory, process, life, end);
     }
     return child;
@@ -100,7 +100,7 @@ static void run(const char *directory, int64_t duration, uint64_t process_count,
 int main(int argument_count, char **arguments) {
     int64_t duration = (argument_count > 1 ? atoi(arguments[1]) : 6) * 1000;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    watch((unsigned)(duration / 1000) + 60);
+    watch((unsigned)(duration / 1000) + patience);
     ledger = shared_memory(sizeof *ledger);
     static const struct {
         const char *name;

@@ -75,7 +75,7 @@ static shale_status walk(void (*between)(void)) {
 
 /* (While a child has its parent's handle, that one is attached.) */
 static void begin_other_process(void) {
-    begin_child(300);
+    begin_child(patience);
     die_with_parent();
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     cache = NULL;
@@ -198,7 +198,7 @@ static void run(uint64_t round) {
 int main(int count, char **arguments) {
     uint64_t rounds = count > 1 ? strtoull(arguments[1], NULL, 10) : 4;
     seed = count > 2 ? strtoull(arguments[2], NULL, 10) : 1;
-    watch((unsigned)(rounds * 60 + 60));
+    watch((unsigned)rounds * patience);
     prefer_memory();
     shared = shared_memory(sizeof *shared);
     chance.state = seed;

@@ -195,7 +195,7 @@ static bool has_large_pages(void) {
 }
 
 int main(void) {
-    watch(240);
+    watch(patience);
     directory = path_to("foreign_readers");
     RUN(one_shard);
     RUN(many_shards);

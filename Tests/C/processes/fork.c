@@ -45,7 +45,7 @@ static void test_child_closes_first(void) {
     write_range(cache, 1, 500);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         check_range(cache, 1, 500);
         write_range(cache, 2, 500);
         CHECK_STATUS(SHALE_OK, shale_close(cache));
@@ -67,7 +67,7 @@ static void test_parent_closes_first(void) {
     write_range(cache, 1, 500);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         await(&closed);
         check_range(cache, 1, 500);
         write_range(cache, 2, 500);
@@ -100,7 +100,7 @@ static void test_child_leaves_without_closing(void) {
     for (int i = 0; i < 5; i++) {
         pid_t child = fork();
         if (child == 0) {
-            begin_child(30);
+            begin_child(patience);
             write_range(cache, 2, 500);
             if (i % 2)
                 kill(getpid(), SIGKILL);
@@ -120,11 +120,11 @@ static void test_parent_is_killed(void) {
     gate ready = make_gate(), done = make_gate();
     pid_t middle = fork();
     if (middle == 0) {
-        begin_child(30);
+        begin_child(patience);
         shale_cache *cache = open_cache(directory);
         write_range(cache, 1, 500);
         if (fork() == 0) {
-            begin_child(30);
+            begin_child(patience);
             pid_t parent = getppid();
             pass(&ready);
             for (int i = 0; i < 5000 && getppid() == parent; i++)
@@ -158,7 +158,7 @@ static void test_memory_is_shared_with_children(void) {
     for (uint32_t i = 0; i < 3; i++) {
         children[i] = fork();
         if (children[i] == 0) {
-            begin_child(30);
+            begin_child(patience);
             check_range(cache, 1, 500);
             write_range(cache, 2 + i, 500);
             for (int n = 0; n < 1000; n++)
@@ -179,7 +179,7 @@ static void test_memory_is_shared_with_children(void) {
     for (int round = 0; round < 30; round++) {
         pid_t child = fork();
         if (child == 0) {
-            begin_child(30);
+            begin_child(patience);
             for (;;)
                 write_range(cache, 9, 500);
         }
@@ -263,7 +263,7 @@ static void test_fork_among_threads(void) {
         for (int round = 0; round < 20; round++) {
             pid_t child = fork();
             if (child == 0) {
-                begin_child(30);
+                begin_child(patience);
                 write_range(cache, 1, 100);
                 check_range(cache, 1, 100);
                 if (round % 5 == 4) /* in the middle of a set: the parent's threads find a shard to rebuild */
@@ -298,7 +298,7 @@ static void test_open_cursors(void) {
     for (int closes = 0; closes < 2; closes++) {
         pid_t child = fork();
         if (child == 0) {
-            begin_child(30);
+            begin_child(patience);
             int rest = 0;
             while (shale_cursor_next(cursor, 0, &key, NULL) == SHALE_OK)
                 rest++;
@@ -330,7 +330,7 @@ static void live_generation(shale_cache *cache, uint32_t generation) {
     if (generation < 6) {
         child = fork();
         if (child == 0) {
-            begin_child(60);
+            begin_child(patience);
             live_generation(cache, generation + 1);
             _exit(check_failures != 0);
         }
@@ -353,7 +353,7 @@ static void test_forks_of_forks(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     RUN(test_child_closes_first);
     RUN(test_parent_closes_first);
     RUN(test_child_leaves_without_closing);

@@ -60,7 +60,7 @@ static void check_large(shale_cache *cache) {
 }
 
 static void live_on(void) {
-    begin_child(60);
+    begin_child(patience);
     shim_faults.call = NULL;
     await(&go_on);
     if (call_count % 3 == 1) {
@@ -136,7 +136,7 @@ static bool fork_at_moment(void (*prepare)(const char *), void (*life)(const cha
     child = 0;
     go_on = make_gate();
     signal(SIGALRM, say_where);
-    alarm(30);
+    alarm(patience);
     options.flags = 0; /* a close that syncs has more moments */
     shim_faults.call = maybe_fork;
     life(directory);
@@ -225,7 +225,7 @@ static long fork_at_allocation(const char *name) {
     forks_beside_dictionary += dictionaries() > 0;
     pid_t user = fork();
     if (user == 0) {
-        begin_child(30);
+        begin_child(patience);
         shim_faults.call = NULL;
         check_texts(0, text_count);
         uint32_t more = 1000000 * (uint32_t)dictionary_forks;
@@ -241,7 +241,7 @@ static long fork_at_allocation(const char *name) {
 
 static void test_fork_with_the_dictionarys_lock(void) {
     char *directory = path_to("dictionaries");
-    alarm(60);
+    alarm(patience);
     texts = require_open(directory, (shale_options){.capacity = 16 << 20});
     shim_faults.call = fork_at_allocation;
     for (; text_count < 20000 && dictionaries() == 0; text_count++)

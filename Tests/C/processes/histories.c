@@ -392,7 +392,7 @@ static worker *make_worker(shale_cache *cache, uint64_t member, uint64_t kill_at
 }
 
 static void live(uint64_t process, uint64_t threads, uint64_t kill_at, shale_cache *inherited) {
-    begin_child(120);
+    begin_child(patience);
     own_process = process;
     shale_cache *cache = inherited ? inherited : open_cache();
     void *workers[most_threads];
@@ -634,7 +634,7 @@ int main(int argument_count, char **arguments) {
     the_round.directory = path_to("cache");
     uint64_t played = 0;
     for (; played < rounds && check_failures == 0; played++) {
-        watch(180);
+        watch(patience);
         the_round.number = played;
         the_round.kind = (enum round_kind)(played % round_kinds);
         the_round.seed = random_next(&source);

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
-enum { processes = 6, keys = 200, patience_ms = 60000, hour_ms = 60 * 60 * 1000, first_at_once = 1000 };
+enum { processes = 6, keys = 200, patience_ms = 600000, hour_ms = 60 * 60 * 1000, first_at_once = 1000 };
 
 static char *directory;
 static _Atomic uint32_t *loads; /* of each key, by all processes */
@@ -53,7 +53,7 @@ static void test_stampede(void) {
     for (int i = 0; i < processes; i++) {
         children[i] = fork();
         if (children[i] == 0) {
-            begin_child(120);
+            begin_child(patience);
             shale_cache *cache = open_cache();
             shale_value value = SHALE_VALUE_INIT;
             await(&go);
@@ -83,7 +83,7 @@ static pid_t begin_living(const char *where, void (*act)(shale_cache *cache, voi
     gate done = make_gate();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         act(require_open(where, (shale_options){.flags = SHALE_OPEN_NO_SYNC}), context);
         if (check_failures)
@@ -223,7 +223,7 @@ static void test_without_main_thread(void) {
     gate held = make_gate();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shale_cache *own = open_cache();
         REQUIRE(ask_at_once(own, key, 0, NULL) != 0);
@@ -305,7 +305,7 @@ static void test_forked(void) {
                          ask_at_once(cache, left, 0, NULL)};
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         uint64_t names[] = {renewed, released};
         CHECK_EQUAL(0, ask_at_once(cache, renewed, 0, NULL));
         CHECK_STATUS(SHALE_OK, shale_renew(cache, &names[0], 8, leases[0], hour_ms));

@@ -170,7 +170,7 @@ static void test_leases_of_another_user(void) {
     gate ready = make_gate();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         for (uint64_t key = 0; key < keys; key++)
             CHECK_STATUS(SHALE_MISS, shale_lease(cache, &key, sizeof key, &lease, &value, &token));
@@ -234,7 +234,7 @@ static void test_damage_after_a_kill(void) {
 int main(int argument_count, char **arguments) {
     uint64_t operations = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 30000;
     random_source source = {argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1};
-    watch(120);
+    watch(patience);
     stay_on_one_processor();
     directory = path_to("cache");
     shim_faults.random = same_random;

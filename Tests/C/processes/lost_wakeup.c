@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-enum { patience_ms = 20000 };
+enum { patience_ms = 300000 };
 
 static void set_one(shale_cache *cache, const char *name) {
     CHECK_STATUS(SHALE_OK, shale_set(cache, name, strlen(name), name, strlen(name), NULL));
@@ -48,7 +48,7 @@ static waiter start_waiter(shale_cache *cache, const char *name, int processor, 
     started.process = fork();
     if (started.process == 0) {
         struct sched_param none = {0};
-        begin_child(60);
+        begin_child(patience);
         run_on(processor);
         if (idle)
             REQUIRE(syscall(SYS_sched_setscheduler, 0, SCHED_IDLE, &none) == 0); /* (the function of musl only fails) */
@@ -107,7 +107,7 @@ int main(void) {
     shale_cache *cache = NULL;
     cpu_set_t allowed;
     int processor = 0;
-    begin_child(120);
+    begin_child(patience);
     REQUIRE(sched_getaffinity(0, sizeof allowed, &allowed) == 0);
     while (!CPU_ISSET(processor, &allowed))
         processor++;

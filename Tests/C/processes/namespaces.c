@@ -14,12 +14,12 @@ static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity
 static int elsewhere(int (*work)(const char *), const char *directory) {
     pid_t middle = fork();
     if (middle == 0) {
-        begin_child(30);
+        begin_child(patience);
         if (unshare(CLONE_NEWPID) < 0)
             _exit(SKIPPED);
         pid_t inner = fork();
         if (inner == 0) {
-            begin_child(30);
+            begin_child(patience);
             _exit(work(directory) != 0 || check_failures != 0);
         }
         _exit(wait_for(inner));
@@ -69,7 +69,7 @@ static int writes_until_killed(const char *directory) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     char *directory = path_to("cache");
     if (elsewhere(nothing, directory) == SKIPPED) {
         fprintf(stderr, "skipped: no right to make PID namespaces\n");
@@ -97,11 +97,11 @@ int main(void) {
     for (int i = 0; i < 5; i++) {
         pid_t middle = fork();
         if (middle == 0) {
-            begin_child(30);
+            begin_child(patience);
             REQUIRE(unshare(CLONE_NEWPID) == 0);
             pid_t inner = fork();
             if (inner == 0) {
-                begin_child(30);
+                begin_child(patience);
                 writes_until_killed(directory);
             }
             await(&ready);

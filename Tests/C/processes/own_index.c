@@ -83,7 +83,7 @@ static void test_while_a_writer_opens(uint64_t smaller) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     directory = path_to("own");
     test_while_a_writer_opens(0);
     test_while_a_writer_opens(capacity / 2);

@@ -129,7 +129,7 @@ static pid_t start_opening(unsigned n) {
     remove_index(directory);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         stop_at = n;
         shim_faults.event = stop_in_replay;
@@ -166,7 +166,7 @@ static void check_waiting(shale_cache *cache, pid_t child, int signal_number, vo
     atomic_store(locks, 0);
     pid_t reader = fork();
     if (reader == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         waits_here = true;
         shim_faults.call = note_wait;
@@ -366,7 +366,7 @@ static void test_threads(void) {
 }
 
 int main(void) {
-    watch(120);
+    watch(patience);
     is_waiting = shared_memory(sizeof *is_waiting);
     locks = shared_memory(sizeof *locks);
     shim_faults.random = same_random;

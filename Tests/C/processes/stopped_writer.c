@@ -79,7 +79,7 @@ int main(int argument_count, char **arguments) {
         saved_file data = {0}, idx = {0};
         ledger *prepared = malloc(sizeof *prepared);
         REQUIRE(prepared);
-        watch(60);
+        watch(patience);
         prepare(s);
         *prepared = shared->ledger;
         if (!s->closes) {
@@ -89,7 +89,7 @@ int main(int argument_count, char **arguments) {
         CHECK(!play(s, 0, &data, &idx, prepared));
         uint64_t count = atomic_load(&shared->events), tries = places && places < count ? places : count, hits = 0;
         for (uint64_t k = 0; k < tries && check_failures < 10; k++) {
-            watch(60); /* a reader that waits for the writer waits for ever */
+            watch(patience); /* a reader that waits for the writer waits for ever */
             uint64_t from = 1 + k * count / tries, to = 1 + (k + 1) * count / tries;
             hits += play(s, from + random_below(&source, to - from), &data, &idx, prepared);
         }

@@ -550,7 +550,7 @@ static void *work(void *context) {
 
 /* A member: threads that share one handle, its own or its parent's. */
 static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
-    begin_child(60);
+    begin_child(patience);
     shale_cache *cache = inherited ? inherited : open_cache(0);
     void *workers[most_threads];
     for (uint64_t i = 0; i < threads; i++) {
@@ -570,7 +570,7 @@ static void live(uint64_t process, uint64_t threads, shale_cache *inherited) {
 /* Waits until a member has done this many more operations, or has ended: then its exit code says why. */
 static void wait_for_progress(uint64_t process, uint64_t count, pid_t child) {
     uint64_t aim = atomic_load(&ledger->progress[process]) + count;
-    int64_t deadline = monotonic_ms() + 50000;
+    int64_t deadline = monotonic_ms() + 500000;
     while (atomic_load(&ledger->progress[process]) < aim && atomic_load(&ledger->issued) < most_operations &&
            is_alive(child))
         if (CHECK(monotonic_ms() < deadline))
@@ -730,7 +730,7 @@ static const progress_case cases[] = {{"age", "fence", case_age},
 int main(int argument_count, char **arguments) {
     seconds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 60;
     seed = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : (uint64_t)time(NULL) * 1000003 + (uint64_t)getpid();
-    watch((unsigned)seconds + 120);
+    watch((unsigned)seconds + patience);
     ledger = shared_memory(sizeof *ledger);
     begin_tolerances();
     begin_loads();

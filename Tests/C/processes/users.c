@@ -36,7 +36,7 @@ static void become(uid_t user) {
 static void as(uid_t user, void (*work)(const char *), const char *directory) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         become(user);
         work(directory);
         _exit(check_failures != 0);
@@ -164,7 +164,7 @@ static void test_a_prepared_directory(void) {
 }
 
 int main(void) {
-    watch(60);
+    watch(patience);
     if (geteuid() != 0) {
         fprintf(stderr, "skipped: only root can become another user\n");
         return SKIPPED;

@@ -70,7 +70,7 @@ static void wait_until_stopped(pid_t child) {
 static pid_t stop_writer(shale_cache *cache, const char *key) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shim_faults.call = stop_under_lock;
         CHECK_STATUS(SHALE_OK, set_text(cache, key, "of the stopped", NULL));
@@ -245,7 +245,7 @@ static void test_rebuild(void) {
     mark_as_being_rebuilt(directory); /* the first shard */
     pid_t holder = fork();
     if (holder == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shim_faults.event = stop_in_rebuild;
         CHECK_STATUS(SHALE_OK, shale_purge(cache, NULL));
@@ -294,7 +294,7 @@ static void test_opener_rebuilds(int signal_number) {
     remove_index(directory);
     pid_t holder = fork();
     if (holder == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shim_faults.event = stop_in_second_replay;
         CHECK_STATUS(SHALE_OK, shale_close(require_open(directory, options)));
@@ -462,7 +462,7 @@ static void test_thread(void) {
     /* In a child, the same thread id is another process's; and so is one of a process with a name like this. */
     pid_t parent = getpid(), child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         check_busy(set_text(cache, "held", "by a child", NULL), directory, parent, "in a child");
         _exit(check_failures != 0);
     }
@@ -470,7 +470,7 @@ static void test_thread(void) {
     REQUIRE(prctl(PR_SET_NAME, "a\nb") == 0);
     child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "held", "by a child", NULL));
         CHECK(strstr(shale_last_error(), "(a?b)") && !strchr(shale_last_error(), '\n'));
         _exit(check_failures != 0);
@@ -498,7 +498,7 @@ static long stop_at_map(const char *name) {
 static pid_t stop_opener(const char *directory, uint32_t flags) {
     pid_t child = fork();
     if (child == 0) {
-        begin_child(60);
+        begin_child(patience);
         die_with_parent();
         shim_faults.call = stop_at_map;
         shale_options options = {.struct_size = sizeof options, .flags = flags | SHALE_OPEN_NO_SYNC};
@@ -570,7 +570,7 @@ static void test_opening(void) {
 
 int main(void) {
     prefer_memory();
-    watch(60);
+    watch(patience);
     REQUIRE(prctl(PR_SET_NAME, "test_waits") == 0);
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = (unsigned char)(i * 2654435761u >> 13);

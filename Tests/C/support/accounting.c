@@ -383,7 +383,7 @@ static void planted_faults(void) {
 int main(int argument_count, char **arguments) {
     uint64_t rounds = argument_count > 1 ? strtoull(arguments[1], NULL, 0) : 8;
     source.state = argument_count > 2 ? strtoull(arguments[2], NULL, 0) : 1;
-    watch(300);
+    watch(patience);
     RUN(planted_faults);
     used_in_every_way(rounds);
     return finish();

@@ -163,6 +163,9 @@ static inline void sleep_us(int64_t us) {
     }
 }
 
+/* Seconds, for watch(): a busy machine takes a test's processor away for a long time. Less than ctest's limit. */
+enum { patience = 600 };
+
 static void check_watchdog(int signal UNUSED) {
     static const char message[] = "watchdog: the test hangs\n";
     if (write(2, message, sizeof message - 1) < 0) {

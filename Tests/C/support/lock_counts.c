@@ -134,7 +134,7 @@ static void children(void) {
     start();
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         set(0, 4 * value_size);
         _exit(check_failures != 0);
     }
@@ -195,7 +195,7 @@ static int run_program(const char *program, const char *file, const char *stop) 
     remove_tree(directory);
     pid_t child = fork();
     if (child == 0) {
-        begin_child(30);
+        begin_child(patience);
         setenv("SHALE_LOCK_COUNTS", file, 1);
         if (stop)
             setenv("SHALE_LOCK_STOP", stop, 1);
@@ -253,7 +253,7 @@ static void files(const char *program, const char *script) {
 int main(int argument_count, char **arguments) {
     if (argument_count == 3 && strcmp(arguments[1], "once") == 0)
         return one_set_and_purge(arguments[2]);
-    watch(120);
+    watch(patience);
     table = shared_memory(sizeof *table);
     shim_counts = table;
     cache = open_named("cache");
