@@ -4,7 +4,7 @@ import Shale
 import Synchronization
 import Testing
 
-@Suite("Siesta: a resource with a cache", .timeLimit(.minutes(5)))
+@Suite("Siesta: a resource with a cache", .timeLimit(.minutes(30)))
 struct SiestaResourceTests {
     private typealias Story = SiestaSupport.Story
     private typealias Watched = SiestaSupport.Watched
@@ -109,6 +109,7 @@ struct SiestaResourceTests {
     func lateCache() async throws {
         stories.writeEntity(.story("stored"), forKey: url)
         let cache = Watched(stories, holdingUp: "readEntity")
+        defer { cache.letGo() }
         let resource = resource(cache) { _ in throw SiestaSupport.Offline() }
         let recorder = SiestaSupport.Recorder()
         await recorder.observe(resource)
@@ -280,6 +281,7 @@ struct SiestaResourceTests {
     @Test("E8 A removal during a write takes effect after it")
     func order() async throws {
         let cache = Watched(stories, holdingUp: "writeEntity")
+        defer { cache.letGo() }
         let resource = resource(cache) { _ in .newData(.story("loaded")) }
         async let loaded = resource.load()
         await cache.waitForCall()

@@ -131,7 +131,7 @@ extension CoreTests {
                 table.buckets - Table.chunkHead + $0
             }
             try #require(pages.count >= 32)
-            for _ in 0..<1000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {
+            for _ in 0..<60_000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {
                 try await Task.sleep(for: .milliseconds(10))
             }
             #expect(pages.allSatisfy { shim_sys_is_resident($0) })

@@ -7,8 +7,10 @@ struct MissingTests {
     private let clock = TestClock(), directory = TemporaryDirectory()
 
     private func open(memoryEntries: Int = 256) throws -> Cache<String, Data> {
+        // The leases outlast the test even on a busy machine.
         try Cache(
-            at: directory.url, maxAge: .seconds(60), capacity: 4 << 20, memoryEntries: memoryEntries, now: clock.now)
+            at: directory.url, maxAge: .seconds(60), capacity: 4 << 20, memoryEntries: memoryEntries,
+            leaseTime: .seconds(3600), now: clock.now)
     }
 
     /// Calls, and counts the loads, which find no value.
