@@ -20,7 +20,6 @@ from shale._data import options
 from shale._loading import in_flight
 
 
-
 class Failure(Exception):
     pass
 
