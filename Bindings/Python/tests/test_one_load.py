@@ -209,11 +209,16 @@ def test_who_asks_after_a_removal_waits_for_one_more_load(cache: shale.Cache) ->
 # Processes that end or stop while they load
 
 HOLD = """
-    import sys, threading, time, shale
-    from loaders import until, waiting
+    import sys, time, shale
+    from shale._store import heartbeat
 
     def load():
         print("loading", flush=True)
+        sys.stdin.readline()
+        (lease,) = [reference() for reference in heartbeat._heartbeat._due]
+        lease.milliseconds = 1000
+        assert lease.renew()
+        print("a second is left", flush=True)
         time.sleep(600)
 
     cache = shale.Cache(sys.argv[1])
@@ -239,8 +244,8 @@ WAIT = """
 """
 
 
-def holder(directory: Path, lease: float) -> Any:
-    child = start_child(HOLD, directory, lease)
+def holder(directory: Path) -> Any:
+    child = start_child(HOLD, directory, LEASE)
     assert child.stdout is not None
     assert child.stdout.readline() == "loading\n"
     return child
@@ -261,7 +266,7 @@ def one_loaded(children: list[Any]) -> None:
 
 
 def test_after_a_kill_one_of_those_who_wait_loads(cache: shale.Cache, directory: Path) -> None:
-    child = holder(directory, LEASE)
+    child = holder(directory)
     children = waiters(directory, 3)
     child.kill()
     one_loaded(children)
@@ -273,8 +278,12 @@ def test_after_a_kill_one_of_those_who_wait_loads(cache: shale.Cache, directory:
 def test_a_stopped_process_keeps_its_turn_for_its_lease(
     cache: shale.Cache, directory: Path
 ) -> None:
-    child = holder(directory, 1)
+    child = holder(directory)
     children = waiters(directory, 2)
+    # Only now: they would not wait for a lease that a busy machine had let expire.
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == "a second is left\n"
     child.send_signal(signal.SIGSTOP)
     try:
         one_loaded(children)
