@@ -122,19 +122,24 @@ extension CoreTests {
             let first = try Store(at: directory, options: .init(capacity: 8 << 20))
             for i in 0..<12_000 { try first.insert("v", for: "key \(i)") }
             try first.close()
-            let file = open("\(directory)/shale.index", O_RDWR)
-            #expect(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0)
-            close(file)
-            let store = try Store(at: directory)
-            let table = Shard(store.engine.ref, 0).table
-            let pages = stride(from: 0, to: Table.bytes(of: table.shape.buckets), by: pageSize).map {
-                table.buckets - Table.chunkHead + $0
+            // The kernel may drop the request, or the pages, when memory is short: then retry.
+            for _ in 0..<10 {
+                let file = open("\(directory)/shale.index", O_RDWR)
+                #expect(fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0)
+                close(file)
+                let store = try Store(at: directory)
+                let table = Shard(store.engine.ref, 0).table
+                let pages = stride(from: 0, to: Table.bytes(of: table.shape.buckets), by: pageSize).map {
+                    table.buckets - Table.chunkHead + $0
+                }
+                try #require(pages.count >= 32)
+                for _ in 0..<500 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {
+                    try await Task.sleep(for: .milliseconds(10))
+                }
+                if pages.allSatisfy({ shim_sys_is_resident($0) }) { return }
+                try store.close()
             }
-            try #require(pages.count >= 32)
-            for _ in 0..<60_000 where !pages.allSatisfy({ shim_sys_is_resident($0) }) {
-                try await Task.sleep(for: .milliseconds(10))
-            }
-            #expect(pages.allSatisfy { shim_sys_is_resident($0) })
+            Issue.record("pages of the index stay on disk")
         }
 
         /// Whether the last mapping of a file reads ahead.
