@@ -33,7 +33,7 @@ def fork(work: Callable[[], Any]) -> int:
             traceback.print_exc()
         finally:
             os._exit(code)
-    for _ in range(600):
+    for _ in range(20 * PATIENCE):
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return os.waitstatus_to_exitcode(status)

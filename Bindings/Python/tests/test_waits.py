@@ -128,8 +128,8 @@ def ring(*_):
 
 cache = shale.Cache(sys.argv[1], lock_timeout=1.2)
 signal.signal(signal.SIGALRM, ring)
-signal.setitimer(signal.ITIMER_REAL, 0.2)
 try:
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
     cache["key"] = b"value"
 except (Rung, shale.BusyError) as error:
     found = error
