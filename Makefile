@@ -5,16 +5,18 @@ NEWS = $(BUILD)-news
 DEBIAN = $(BUILD)-packages
 ARM64 = $(BUILD)-arm64
 MUSL = $(BUILD)-musl
+CONTAINERS = $(BUILD)-containers
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
 CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool \
 	test-adapters test-tier wheel test-release
-NIGHTLY = demo-swift test-release-twice mutants stress sanitizers sanitize-swift histories fuzz bench test-wheel-arm64
+NIGHTLY = demo-swift test-release-twice mutants stress test-containers sanitizers sanitize-swift histories fuzz bench \
+	test-wheel-arm64
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-python \
 	bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
-	test-adapters test-tier test-release test-release-twice cache-tests proxy-tests clean
+	test-adapters test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
 	cmake -S . -B $(BUILD) -G Ninja
@@ -47,7 +49,7 @@ test: all ## all tests of the library in C, Swift and Python; 20 minutes at most
 ci: ## continuous integration: lint, the tests, changed mutants, and everything that is published; an hour at most
 	Scripts/lane $(CI)
 
-nightly: ## all mutants, stress, long histories, fuzzing, benchmarks; about six hours
+nightly: ## all mutants, stress, containers, long histories, fuzzing, benchmarks; about six hours
 	Scripts/lane $(NIGHTLY)
 
 ## Parts of the lanes
@@ -108,6 +110,11 @@ test-musl: musl setup ## tests the library for musl on this machine
 	cmake -S . -B $(BUILD) -G Ninja
 	cmake --build $(BUILD) --target shale_static
 	Tests/Musl/run $(BUILD) $(MUSL)
+
+test-containers: all musl ## stresses a cache that containers with different namespaces and libcs share; 30 minutes at most
+	@Scripts/setup debootstrap binutils
+	cmake --build $(MUSL) --target test_containers
+	Tests/Containers/run $(BUILD) $(MUSL) $(CONTAINERS)
 
 test-models: ## checks models of the lock-free protocols with spin
 	@Scripts/setup gcc spin
@@ -221,5 +228,5 @@ bench-program: setup
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/report/requirements.txt
 
 clean: ## removes every build
-	rm -rf $(BUILD) $(DEV) $(DEBIAN) $(ARM64) $(MUSL) $(BUILD)-release $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded \
+	rm -rf $(BUILD) $(DEV) $(DEBIAN) $(ARM64) $(MUSL) $(CONTAINERS) $(BUILD)-release $(BENCH) $(BENCH)-swift $(NEWS) .build .build-embedded \
 		.build-documentation .build-thread Tests/Consumer/.build-consumer Tests/Consumer/.build-first Servers/.build

@@ -1,77 +1,188 @@
 #define _GNU_SOURCE
 #include "platform.h"
 
-/* A robust futex can lose a wake-up. A waiter that is killed between being woken and taking the lock takes the wake-up
- * with it if another thread has taken the lock in between without the mark that others wait: neither that thread nor
- * the kernel wakes the next waiter then. Therefore every waiter tries again after this time. */
-enum { renewed_after_ms = 20 };
+/* Of <linux/futex.h>, which musl's compiler does not find. */
+enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
 
-/* The clock of the wait: musl supports no other. There, setting the clock back while a thread is between reading it and
- * waiting lengthens that one wait by as much, which matters only if a wake-up is lost as well. */
-#if defined(__GLIBC__)
-enum { clock_of_waits = CLOCK_MONOTONIC };
-static int lock_until(void *p, const struct timespec *until) {
-    return pthread_mutex_clocklock(p, CLOCK_MONOTONIC, until);
-}
-#else
-enum { clock_of_waits = CLOCK_REALTIME };
-static int lock_until(void *p, const struct timespec *until) { return pthread_mutex_timedlock(p, until); }
-#endif
+/* Waiting and waking never decide who owns a lock: the word alone does. Every wait is short, and who wakes tries again,
+ * so a waiter that dies between being woken and taking the lock takes nothing with it. */
 
-int shim_mutex_wait(void *p, int64_t ms) {
-    struct timespec until;
-    clock_gettime(clock_of_waits, &until);
-    until.tv_nsec += (ms < renewed_after_ms ? ms : renewed_after_ms) * 1000000;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
+/* The locks that this thread holds, by their kind. */
+struct held_locks {
+    uint32_t *locks[SHIM_LOCK_KINDS];
+    _Bool is_watched;
+};
+static _Thread_local struct held_locks held __attribute__((tls_model(SHIM_TLS_MODEL)));
+
+void shim_lock_hold_none(void) { memset(held.locks, 0, sizeof held.locks); }
+
+static void wake_one(uint32_t *lock) { syscall(SYS_futex, lock, FUTEX_WAKE, 1, NULL, NULL, 0); }
+
+/* ---- threads that end while they hold a lock ------------------------------- */
+
+/* A thread ends within a call if it is cancelled there, or calls pthread_exit in a callback or in a signal's handler.
+ * Its process lives on, so the lock says that its owner's thread has ended. */
+static void thread_ends(void *p) {
+    struct held_locks *ending = p;
+    for (int kind = 0; kind < SHIM_LOCK_KINDS; kind++) {
+        uint32_t *lock = ending->locks[kind];
+        if (!lock) continue;
+        ending->locks[kind] = NULL;
+        uint32_t seen = shim_lock_word(lock);
+        while (!__atomic_compare_exchange_n(lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
+                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+        }
+        if (seen & SHIM_LOCK_WANTED) wake_one(lock);
     }
-    int e = lock_until(p, &until);
-    if (e == EOWNERDEAD) pthread_mutex_consistent(p);
-    return e;
+    ending->is_watched = 0;
 }
 
-uint32_t shim_mutex_owner(const void *p) { return shim_mutex_word(p) & 0x3fffffff; }
+static pthread_key_t key;
+static _Bool has_key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_key(void) { has_key = pthread_key_create(&key, thread_ends) == 0; }
 
-/* Returns 0 if /proc belongs to another PID namespace, or does not exist. */
-static unsigned process_of(uint32_t thread) {
-    char path[40], text[512], *found;
+/* A library that is unloaded must leave no destructor behind. */
+static __attribute__((destructor)) void delete_key(void) {
+    if (has_key) pthread_key_delete(key);
+    has_key = 0;
+}
+
+/* If it fails, because memory or keys are exhausted, the next lock tries it again. */
+static __attribute__((noinline)) void watch_thread(void) {
+    pthread_once(&once, make_key);
+    held.is_watched = has_key && pthread_setspecific(key, &held) == 0;
+}
+
+/* ---- taking and releasing ------------------------------------------------------ */
+
+void shim_lock_init(void *lock) {
+#ifdef SHALE_FAULTS
+    (void)shim_fault("lock_init");
+#endif
+    __atomic_store_n((uint32_t *)lock, 0, __ATOMIC_RELEASE);
+}
+
+static inline _Bool change(void *lock, uint32_t *seen, uint32_t next, enum shim_lock_kind kind) {
+    if (!__atomic_compare_exchange_n((uint32_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return 0;
+    held.locks[kind] = (uint32_t *)lock;
+#ifdef SHALE_FAULTS
+    shim_tell_lock(lock, 1);
+#endif
+    return 1;
+}
+
+int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind) {
+#ifdef SHALE_FAULTS
+    (void)shim_fault("lock_try");
+#endif
+    uint32_t number = shim_owner_number(owner), seen = 0;
+    if (__builtin_expect(number == 0, 0)) return ENOLCK;
+    if (__builtin_expect(!held.is_watched, 0)) watch_thread();
+    return __builtin_expect(change(lock, &seen, number, kind), 1) ? 0 : EBUSY;
+}
+
+/* If the word has another owner's number, it is left alone: this is a child that was forked within a call, or the word
+ * was damaged. */
+static __attribute__((noinline)) void release_wanted(uint32_t *lock, uint32_t number) {
+    uint32_t seen = number | SHIM_LOCK_WANTED;
+    if (number && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) wake_one(lock);
+}
+
+void shim_lock_release(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind) {
+    uint32_t number = shim_owner_number(owner), seen = number;
+#ifdef SHALE_FAULTS
+    (void)shim_fault("lock_release");
+    shim_tell_lock(lock, 0);
+#endif
+    held.locks[kind] = NULL;
+    if (__builtin_expect(
+            !__atomic_compare_exchange_n((uint32_t *)lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED), 0))
+        release_wanted(lock, number);
+}
+
+/* ---- waiting ---------------------------------------------------------------- */
+
+static _Bool is_free(uint32_t word) {
+    uint32_t number = word & SHIM_OWNER_MASK;
+    return number == 0 || number == SHIM_OWNER_ENDED;
+}
+
+/* Others may still wait, so the word keeps saying so. */
+static _Bool take(void *lock, uint32_t *seen, uint32_t number, enum shim_lock_kind kind) {
+    return change(lock, seen, number | SHIM_LOCK_WANTED, kind);
+}
+
+int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen) {
+    uint32_t number = shim_owner_number(owner), word = shim_lock_word(lock);
+    for (_Bool has_waited = 0;;) {
+        while (is_free(word)) {
+            uint32_t before = word;
+            if (take(lock, &word, number, kind)) return before & SHIM_OWNER_MASK ? EOWNERDEAD : 0;
+        }
+        if (has_waited) {
+            *seen = word;
+            return EBUSY;
+        }
+        if (!(word & SHIM_LOCK_WANTED)) {
+            if (!__atomic_compare_exchange_n((uint32_t *)lock, &word, word | SHIM_LOCK_WANTED, 0, __ATOMIC_RELAXED,
+                                             __ATOMIC_RELAXED))
+                continue;
+            word |= SHIM_LOCK_WANTED;
+        }
+        struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+        if (syscall(SYS_futex, lock, FUTEX_WAIT, word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
+            shim_lock_word(lock) == word) {
+            *seen = word;
+            return ETIMEDOUT;
+        }
+        has_waited = 1;
+        word = shim_lock_word(lock);
+    }
+}
+
+int shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen) {
+#ifdef SHALE_FAULTS
+    (void)shim_fault("lock_take_over");
+#endif
+    return take(lock, &seen, shim_owner_number(owner), kind) ? EOWNERDEAD : EBUSY;
+}
+
+/* ---- messages --------------------------------------------------------------- */
+
+/* Whether /proc belongs to this PID namespace. */
+static _Bool is_own_proc(void) {
+    char text[24];
     ssize_t size = readlink("/proc/self", text, sizeof text - 1);
     if (size <= 0) return 0;
     text[size] = 0;
-    if (atoi(text) != getpid()) return 0;
-    snprintf(path, sizeof path, "/proc/%u/status", (unsigned)thread);
-    size = shim_sys_read_file(path, text, sizeof text - 1);
-    if (size <= 0) return 0;
-    text[size] = 0;
-    found = strstr(text, "\nTgid:");
-    return found ? (unsigned)atoi(found + 6) : 0;
+    return atoi(text) == getpid();
 }
 
-static void describe_process(uint32_t thread, char *text, size_t size) {
+static void describe_process(int64_t process, char *text, size_t size) {
     char path[40], name[20];
-    unsigned process = thread ? process_of(thread) : 0;
-    if (!process) {
-        snprintf(text, size, "a process that cannot be found");
-        return;
-    }
-    if (process == (unsigned)getpid()) {
+    if (process == getpid()) {
         snprintf(text, size, "another thread of this process");
         return;
     }
-    snprintf(path, sizeof path, "/proc/%u/comm", process);
+    if (process > 0 && !is_own_proc()) process = 0;
+    if (process <= 0) {
+        snprintf(text, size, process ? "a process in another PID namespace" : "a process that cannot be found");
+        return;
+    }
+    snprintf(path, sizeof path, "/proc/%lld/comm", (long long)process);
     ssize_t length = shim_sys_read_file(path, name, sizeof name - 1);
     if (length < 0) length = 0;
     name[length] = 0;
     for (char *c = name; *c; c++)
         if ((unsigned char)*c < ' ' || *c == 127) *c = c[1] ? '?' : 0; /* any bytes, and a final newline */
-    snprintf(text, size, "process %u (%s)", process, name);
+    snprintf(text, size, "process %lld (%s)", (long long)process, name);
 }
 
 void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
-                        uint32_t thread, const char *advice) {
+                        int64_t process, const char *advice) {
     char holder[64];
-    describe_process(thread, holder, sizeof holder);
+    describe_process(process, holder, sizeof holder);
     snprintf(text, size, "%s%s: a call has waited %lld ms for %s, which %s holds; %s", path ? path : "memory", file,
              (long long)ms, lock, holder, advice);
 }

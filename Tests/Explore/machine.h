@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,12 +39,14 @@ enum {
     cursors = 2, /* of a process */
     descriptors = 12,
     lock_bytes = 4,
+    owners = 2, /* of a process */
     heap_size = 24 << 10,
     big_size = 20 << 10,
     big_blocks = 16,
     first_descriptor = 1000,
 };
 #define lock_base ((int64_t)1 << 60)
+#define owner_base ((int64_t)1 << 61)
 
 typedef enum { name_data, name_index, name_new_index, names } file_name;
 static const char *const file_names[names] = {"shale.data", "shale.index", "shale.index.new"};
@@ -60,11 +63,19 @@ typedef struct {
     uint8_t kind; /* 0 free, 1 the directory, 2 a file */
     uint8_t file;
     uint8_t locks[lock_bytes]; /* 0 none, 1 shared, 2 exclusive */
+    uint32_t owner; /* whose byte it has locked; 0 none */
 } descriptor;
+
+/* A mapping that keeps the lock of a closed descriptor. */
+typedef struct {
+    uint32_t number; /* 0: free */
+    uint8_t file;
+} anchor;
 
 typedef struct {
     descriptor descriptors[descriptors];
     uint8_t mapped[files];
+    anchor anchors[owners];
     uint32_t heap_end;
     uint16_t big_used;
     void *handle; /* the open cache */
@@ -91,6 +102,7 @@ static bool saves_big; /* the contents of large allocations matter: prepared dic
 static unsigned char bytes_of_data[most_data] __attribute__((aligned(4096)));
 static unsigned char bytes_of_indexes[files - 1][most_index] __attribute__((aligned(4096)));
 static unsigned char durable_data[most_data], durable_indexes[files - 1][most_index];
+static unsigned char anchor_pages[processes][owners];
 static unsigned char heaps[processes][heap_size] __attribute__((aligned(64)));
 static unsigned char bigs[processes][big_blocks][big_size] __attribute__((aligned(64)));
 
@@ -124,6 +136,9 @@ static bool is_referred(int i) {
     for (int p = 0; p < processes; p++) {
         if (machine.processes[p].mapped[i])
             return true;
+        for (int o = 0; o < owners; o++)
+            if (machine.processes[p].anchors[o].number && machine.processes[p].anchors[o].file == i)
+                return true;
         for (int d = 0; d < descriptors; d++)
             if (machine.processes[p].descriptors[d].kind == 2 && machine.processes[p].descriptors[d].file == i)
                 return true;
@@ -206,23 +221,29 @@ static int new_descriptor(int kind, int f) {
     process *p = &machine.processes[current_process];
     for (int i = 0; i < descriptors; i++)
         if (!p->descriptors[i].kind) {
-            p->descriptors[i] = (descriptor){(uint8_t)kind, (uint8_t)f, {0, 0, 0}};
+            p->descriptors[i] = (descriptor){(uint8_t)kind, (uint8_t)f, {0, 0, 0}, 0};
             return first_descriptor + current_process * descriptors + i;
         }
     machine_failed("a process has more than %d descriptors open", descriptors);
 }
 
-/* From now on its held locks are those of a dead owner. */
-enum { mutex_free, mutex_dead = 0xDEAD };
+/* Whether a process has locked an owner's byte. */
+static bool is_owner(int f, uint32_t number) {
+    for (int p = 0; p < processes; p++) {
+        for (int i = 0; i < owners; i++)
+            if (machine.processes[p].anchors[i].number == number && machine.processes[p].anchors[i].file == f)
+                return number != 0;
+        for (int i = 0; i < descriptors; i++) {
+            const descriptor *d = &machine.processes[p].descriptors[i];
+            if (d->kind == 2 && d->owner == number && d->file == f)
+                return number != 0;
+        }
+    }
+    return false;
+}
 
+/* From now on its locks are those of a dead owner. */
 static void process_ends(int p) {
-    for (int i = 0; i < files; i++)
-        if (machine.files[i].exists)
-            for (uint32_t at = 0; at + 8 <= machine.files[i].size; at += 8) {
-                uint64_t *word = (uint64_t *)(void *)(bytes_of(i) + at);
-                if (*word == 0x10C5000000000000u + (unsigned)p)
-                    *word = 0x10C5000000000000u + mutex_dead;
-            }
     memset(&machine.processes[p], 0, sizeof machine.processes[p]);
     for (int i = 0; i < files; i++)
         free_file(i);
@@ -411,6 +432,9 @@ WRAP(int, openat, int directory, const char *path, int flags, ...) {
 WRAP(int, open, const char *path, int flags, ...) {
     if (current_process >= 0 && flags & O_DIRECTORY)
         return new_descriptor(1, 0);
+    int fd;
+    if (current_process >= 0 && sscanf(path, "/proc/self/fd/%d", &fd) == 1 && descriptor_of(fd))
+        return new_descriptor(2, descriptor_of(fd)->file);
     if (current_process >= 0)
         return fail(ENOENT);
     return openat(AT_FDCWD, path, flags, 0600);
@@ -555,6 +579,17 @@ WRAP(int, fcntl, int fd, int command, ...) {
     descriptor *d = descriptor_of(fd);
     if (!d)
         return fail(EBADF);
+    if (l->l_start >= owner_base && l->l_start < owner_base + (1 << 30)) {
+        uint32_t number = (uint32_t)(l->l_start - owner_base);
+        bool has = is_owner(d->file, number);
+        if (command == 36 /* F_OFD_GETLK */)
+            l->l_type = has ? F_WRLCK : F_UNLCK;
+        else if (has)
+            return fail(EAGAIN);
+        else
+            d->owner = number;
+        return 0;
+    }
     /* (The marks by which a process names itself as a lock's holder are further on.) */
     if (l->l_start >= lock_base + lock_bytes) {
         if (command == 36 /* F_OFD_GETLK */)
@@ -590,11 +625,22 @@ WRAP(void *, mmap, void *at, size_t n, int protection, int flags, int fd, off_t 
     if (current_process < 0)
         return __real_mmap(at, n, protection, flags, fd, offset);
     static unsigned char room;
+    if (flags & MAP_ANONYMOUS && protection != PROT_NONE && n == 4096) /* an owner's number */
+        return memset(take(64), 0, 64);
     if (flags & MAP_ANONYMOUS)
         return &room; /* part of the mapping */
     descriptor *d = descriptor_of(fd);
     if (!d)
         return errno = EBADF, MAP_FAILED;
+    if (d->owner) {
+        anchor *anchors = machine.processes[current_process].anchors;
+        for (int i = 0; i < owners; i++)
+            if (!anchors[i].number) {
+                anchors[i] = (anchor){d->owner, d->file};
+                return &anchor_pages[current_process][i];
+            }
+        machine_failed("a process has more than %d owners", owners);
+    }
     if (n > room_of(d->file))
         machine_failed("a mapping of %zu bytes", n);
     machine.processes[current_process].mapped[d->file]++;
@@ -604,7 +650,12 @@ WRAP(int, munmap, void *at, size_t n) {
     if (current_process < 0)
         return __real_munmap(at, n);
     int f = file_at(at);
-    if (f >= 0) {
+    const unsigned char *page = at;
+    if (page >= anchor_pages[current_process] && page < anchor_pages[current_process] + owners)
+        machine.processes[current_process].anchors[page - anchor_pages[current_process]].number = 0;
+    else if (page >= heaps[current_process] && page < heaps[current_process] + heap_size)
+        free(at);
+    else if (f >= 0) {
         machine.processes[current_process].mapped[f]--;
         free_file(f);
     }
@@ -691,7 +742,6 @@ WRAP(int, clock_gettime, clockid_t clock, struct timespec *t) {
     t->tv_nsec = machine.clock_ms % 1000 * 1000000;
     return 0;
 }
-/* A number is not reused while its process may be looked up. */
 WRAP(pid_t, getpid, void) {
     if (current_process < 0)
         return __real_getpid();
@@ -699,14 +749,6 @@ WRAP(pid_t, getpid, void) {
     if (!p->number)
         p->number = 1 + machine.last_number++ % 1000000;
     return (pid_t)p->number;
-}
-WRAP(int, kill, pid_t number, int signal) {
-    if (current_process < 0)
-        return __real_kill(number, signal);
-    for (int i = 0; i < processes; i++)
-        if (machine.processes[i].number == (uint32_t)number)
-            return 0;
-    return fail(ESRCH);
 }
 WRAP(int, nanosleep, const struct timespec *t, struct timespec *left) {
     if (current_process < 0)
@@ -723,25 +765,24 @@ WRAP(int, getrlimit, int which, struct rlimit *limit) {
     return 0;
 }
 
-WRAP(int, pthread_mutex_init, pthread_mutex_t *m, const pthread_mutexattr_t *a) {
-    (void)a;
-    *(uint64_t *)(void *)m = mutex_free;
-    return 0;
-}
-WRAP(int, pthread_mutex_trylock, pthread_mutex_t *m) {
-    uint64_t *word = (uint64_t *)(void *)m, old = *word;
-    if (old != mutex_free && old != 0x10C5000000000000u + mutex_dead)
+/* A waiter of a lock: its owner must have ended. (statx: unknown.) */
+WRAP(long, syscall, long number, ...) {
+    va_list arguments;
+    va_start(arguments, number);
+    long a[6];
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, long);
+    va_end(arguments);
+    if (current_process < 0)
+        return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    if (number != SYS_futex)
+        return fail(ENOSYS);
+    const uint32_t *word = (const uint32_t *)a[0]; /* NOLINT: as the kernel gets it */
+    if (a[1] == 1 /* FUTEX_WAKE */)
+        return 0;
+    if (is_owner(file_at(word), *word & 0x3fffffff))
         machine_failed("a process waits for a lock that a living process holds");
-    *word = 0x10C5000000000000u + (unsigned)current_process;
-    return old == mutex_free ? 0 : EOWNERDEAD;
-}
-WRAP(int, pthread_mutex_unlock, pthread_mutex_t *m) {
-    *(uint64_t *)(void *)m = mutex_free;
-    return 0;
-}
-WRAP(int, pthread_mutex_consistent, pthread_mutex_t *m) {
-    (void)m;
-    return 0;
+    return fail(ETIMEDOUT);
 }
 
 #endif

@@ -1390,6 +1390,7 @@ static bool perform(const operation *op) {
     operations_done++;
     shim_faults.store = before_store;
     shim_faults.call = before_call;
+    shim_faults.never_forks = true;
     shim_faults.event = before_event;
     memset(&answer, 0, sizeof answer);
     operation done = *op;
@@ -1452,8 +1453,8 @@ static void go_on_elsewhere(bool is_after) {
     bool walks = strchr("mM", stopping->what) != NULL;
     layout l = read_layout(bytes_of_data);
     for (size_t i = 0; i < l.shards && !walks; i++) {
-        uint64_t lock = word(bytes_of(machine.names[name_index]), index_head + i * l.region);
-        if (lock != mutex_free)
+        uint64_t lock = word(bytes_of(machine.names[name_index]), index_head + i * l.region + 8);
+        if (lock != 0)
             return;
     }
     struct {
@@ -1608,6 +1609,7 @@ static bool check_progress(void) {
     prepare_boot();
     shim_faults.store = before_store;
     shim_faults.call = before_call;
+    shim_faults.never_forks = true;
     shim_faults.event = before_event;
     operations_done++;
     events = kill_at = 0;

@@ -11,23 +11,15 @@ struct TakenLockTests {
         try Cache(at: directory.path, capacity: 4 << 20, leaseTime: .milliseconds(3), lockTimeout: .seconds(3600))
     }
 
-    /// Holds the lock of the only shard, as a stopped process would, until the returned gate opens. It is the first in
-    /// the shard's header, behind the index's head (format.md).
+    /// Holds the lock of the only shard, as a stopped process would, until the returned gate opens.
     private func takeLock() async throws -> (held: DispatchSemaphore, released: Task<Void, any Error>) {
         let release = DispatchSemaphore(value: 0), taken = Gate(), directory = directory
         let released = Task {
             try await onThread {
-                let fd = Foundation.open("\(directory.path)/shale.index", O_RDWR)
-                try #require(fd >= 0)
-                defer { close(fd) }
-                let size = 4 * 4096
-                let memory = try #require(mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0))
-                defer { munmap(memory, size) }
-                let lock = (memory + 3 * 4096).assumingMemoryBound(to: pthread_mutex_t.self)
-                try #require(pthread_mutex_lock(lock) == 0)
+                let held = try HeldLock(of: directory.path)
                 taken.open()
                 release.wait()
-                pthread_mutex_unlock(lock)
+                held.release()
             }
         }
         try await taken.wait()

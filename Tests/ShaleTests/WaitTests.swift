@@ -6,18 +6,10 @@ import Testing
 /// Waits for a held lock: reported once, and bounded.
 @Suite("Waits", .timeLimit(.minutes(30)))
 struct WaitTests {
-    /// Runs `body` while this thread, which the body treats as another one, holds the lock of the only shard, which is
-    /// first in the shard's header, behind the index's head (format.md).
+    /// Runs `body` while this thread, which the body treats as another one, holds the lock of the only shard.
     private func holdingLock(of directory: String, _ body: () throws -> Void) throws {
-        let fd = open("\(directory)/shale.index", O_RDWR)
-        try #require(fd >= 0)
-        defer { close(fd) }
-        let size = 4 * 4096
-        let memory = try #require(mmap(nil, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0))
-        defer { munmap(memory, size) }
-        let lock = (memory + 3 * 4096).assumingMemoryBound(to: pthread_mutex_t.self)
-        try #require(pthread_mutex_lock(lock) == 0)
-        defer { pthread_mutex_unlock(lock) }
+        let held = try HeldLock(of: directory)
+        defer { held.release() }
         try body()
     }
 

@@ -1,6 +1,7 @@
 """Runs the built tool at the path SHALE_TOOL, as a shell does."""
 
 import base64
+import fcntl
 import hashlib
 import io
 import json
@@ -40,6 +41,7 @@ COMMANDS = {
     "clear": ["--yes"],
 }
 READING = ["stats", "top", "ls", "inspect", "report", "get", "export", "verify"]
+F_OFD_SETLK = 37  # <asm-generic/fcntl.h>
 LIMIT = 120  # seconds; no command here takes nearly as long
 
 
@@ -743,6 +745,104 @@ def test_doctor(cache, tmp_path):
         ["bash", "-c", f"ulimit -v 4000000; exec '{TOOL}' doctor '{tmp_path}/new'"], capture_output=True, timeout=LIMIT
     )
     assert limited.returncode == 1 and b"ulimit -v" in limited.stdout
+
+
+def lock_byte(file, kind, byte):
+    """As a handle does, for this description of the file."""
+    fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, byte, 1, 0))
+
+
+def findings(*arguments, status=0, **more):
+    """The doctor's findings, by what they are about."""
+    found = {}
+    for line in text("doctor", "--json", *arguments, status=status, **more).splitlines():
+        finding = json.loads(line)
+        found.setdefault(finding["about"], []).append((finding["grade"], finding["text"]))
+    return found
+
+
+def test_doctor_shows_who_shares_a_cache(cache, tmp_path):
+    found = findings(cache)
+    assert found["others"] == [("good", "opened by none")]
+    assert found["abilities"] == [("good", "locks, fallocate, hole punching and MADV_WIPEONFORK work")]
+    assert f"shale.data {os.geteuid()}:{os.getegid()} 600" in found["users"][0][1]
+    assert re.fullmatch(r"version \d+, which all .*", found["index"][0][1])
+    # The bytes of format.md, as handles lock them.
+    with open(cache / "shale.data", "r+b") as file:
+        for byte, words in [(1, "writers"), (2, "writers and readers")]:
+            lock_byte(file, fcntl.F_RDLCK, (1 << 60) + byte)
+            assert findings(cache)["others"] == [("good", "opened by " + words)]
+        with open(cache / "shale.index", "r+b") as first, open(cache / "shale.index", "r+b") as second:
+            lock_byte(first, fcntl.F_WRLCK, (1 << 61) + 17)
+            assert findings(cache)["others"] == [("good", "opened by a writer and readers")]
+            lock_byte(second, fcntl.F_WRLCK, (1 << 61) + (1 << 30) - 2)
+            assert findings(cache)["others"] == [("good", "opened by 2 writers and readers")]
+    assert findings(cache)["others"] == [("good", "opened by none")]
+    top = subprocess.Popen([TOOL, "top", cache, "--interval", "20ms"], stdout=subprocess.PIPE)
+    try:
+        top.stdout.readline()
+        assert findings(cache)["others"] == [("good", "opened by readers")]
+    finally:
+        top.send_signal(signal.SIGINT)
+        top.stdout.close()
+        top.wait(LIMIT)
+    assert "others" not in findings(tmp_path / "new")
+    assert list(cache.parent.iterdir()) == [cache]
+
+
+def test_doctor_knows_limits_of_descriptors(cache):
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -n 40; exec '{TOOL}' doctor '{cache}'"], capture_output=True, timeout=LIMIT
+    )
+    assert done.returncode == 0 and b"ulimit -n is 40" in done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_doctor_knows_other_users():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        cache = f"{folder}/cache"
+        run("set", cache, "key", "value", "--create")
+        os.chmod(cache, 0o755)
+        for name in ("shale.data", "shale.index"):
+            os.chmod(f"{cache}/{name}", 0o644)
+        found = findings(cache, user=65534)
+        assert "only read-only handles" in found["directory"][0][1] and "not checked" in found["abilities"][0][1]
+        for name in ("shale.data", "shale.index"):
+            os.chown(f"{cache}/{name}", 65533, 65533)
+        assert ("problem", "the cache belongs to user 65533: only that user may open it") in findings(cache, status=1)[
+            "users"
+        ]
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--user", "--mount", "--map-root-user", "true"], capture_output=True).returncode != 0,
+    reason="no right to create namespaces",
+)
+def test_doctor_in_containers(tmp_path):
+    """A read-only volume, an overlay, a file system in memory, and users that the container does not know."""
+    cache = tmp_path / "cache"
+    run("set", cache, "key", "value", "--create")
+    for name in ("merged", "upper", "work"):
+        (tmp_path / name).mkdir()
+
+    def inside(script, status=0):
+        command = ["unshare", "--user", "--mount", "--map-root-user", "sh", "-ec", script, TOOL, cache, tmp_path]
+        done = subprocess.run(command, capture_output=True, timeout=LIMIT, text=True)
+        assert done.returncode == status, done
+        return done.stdout
+
+    said = inside('mount --bind "$1" "$1"; mount -o remount,bind,ro "$1"; "$0" doctor "$1"')
+    assert "mounted read-only" in said and "not checked" in said and "opens: 1 entries" in said
+    assert "tmpfs: in memory" in inside('mount -t tmpfs none "$2/merged"; "$0" doctor "$2/merged"')
+    options = "lowerdir=$1,upperdir=$2/upper,workdir=$2/work"
+    said = inside(f'mount -t overlay none -o "{options}" "$2/merged" || exit 0; "$0" doctor "$2/merged"')
+    assert said == "" or "overlayfs" in said
+    if os.geteuid() == 0:
+        for name in ("shale.data", "shale.index"):
+            os.chown(cache / name, 65533, 65533)
+            os.chmod(cache / name, 0o666)
+        assert "does not map" in inside('"$0" doctor "$1"', status=1)
 
 
 # Terminals

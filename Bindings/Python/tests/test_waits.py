@@ -17,16 +17,20 @@ from support import SMALL, let_go, run_child, start_child
 import shale
 
 HOLD_SHARD = """
-import ctypes, mmap, sys
+import fcntl, mmap, os, struct, sys
 file = open(sys.argv[1] + "/shale.index", "r+b")
 index = mmap.mmap(file.fileno(), 0)
-# The first thing in a shard's header, behind the index's head (format.md).
-lock = (ctypes.c_char * 64).from_buffer(index, 3 * 4096)
-libc = ctypes.CDLL(None)
-assert libc.pthread_mutex_lock(ctypes.byref(lock)) == 0
+# An owner has a number, a row that names its process, and a lock of the kernel (format.md). The
+# shard's lock is in its header, behind the index's head.
+OWNER, LOCK, F_OFD_SETLK = 1 << 29, 3 * 4096 + 8, 37
+namespace = os.stat("/proc/self/ns/pid").st_ino & 0xFFF
+struct.pack_into("=Q", index, 160 + OWNER % 32 * 8, OWNER | namespace << 30 | os.getpid() << 42)
+fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, (1 << 61) + OWNER, 1, 0))
+assert struct.unpack_from("=I", index, LOCK) == (0,)
+struct.pack_into("=I", index, LOCK, OWNER)
 print("held", flush=True)
 sys.stdin.readline()
-assert libc.pthread_mutex_unlock(ctypes.byref(lock)) == 0
+struct.pack_into("=I", index, LOCK, 0)
 """
 
 HOLD_SETUP = """

@@ -5,11 +5,13 @@
 
 enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT, SHIM_PAUSED, SHIM_SIGHTED };
 struct shim_faults {
-    /* Called before each system call, lock ("mutex_lock") and allocation ("malloc"): 0 lets it run, -errno is returned
+    /* Called before each system call, lock ("lock_try") and allocation ("malloc"): 0 lets it run, -errno is returned
      * instead of it. For pread and pwrite, n > 0 limits a transfer to n bytes. */
     long (*call)(const char *name);
     /* Called before each store into memory that other threads or processes see. */
     void (*store)(const void *at);
+    /* Called after a lock was taken, and before it is released. */
+    void (*lock)(const void *at, _Bool is_taken);
     /* Called at internal events that no call reports: an entry is about to be evicted (`at`: its slot), a choice is
      * about to be made that need not follow the order of use, a log is about to be replayed, a table is about to be
      * walked for dead pinned entries, a call has released a shard's lock and will continue, a cursor has chosen an
@@ -17,6 +19,8 @@ struct shim_faults {
     void (*event)(enum shim_event event, const void *at);
     /* Whether several threads may call hooks at once. If false, and there is a hook, the library starts no threads. */
     _Bool may_start_threads;
+    /* If true, no thread forks, and owners are not listed for their children: a test may restore their memory. */
+    _Bool never_forks;
     /* The boot ID to report; NULL: the kernel's. */
     const char *boot_id;
     /* Source of a cache's random secret, so that one seed repeats a run; NULL: the kernel's. */
@@ -47,6 +51,9 @@ extern struct shim_counts *shim_counts;
 static inline long shim_fault(const char *name) { return shim_faults.call ? shim_faults.call(name) : 0; }
 static inline void shim_tell(enum shim_event event, const void *at) {
     if (shim_faults.event) shim_faults.event(event, at);
+}
+static inline void shim_tell_lock(const void *at, _Bool is_taken) {
+    if (shim_faults.lock) shim_faults.lock(at, is_taken);
 }
 static inline void shim_store_fault(const void *at) {
     if (shim_faults.store) shim_faults.store(at);

@@ -5,7 +5,7 @@
 #define SHALE_PLATFORM_H
 
 #if !defined(__linux__)
-#error "Shale runs on Linux alone: it needs robust mutexes, open file description locks and fallocate"
+#error "Shale runs on Linux alone: it needs futexes, open file description locks and fallocate"
 #endif
 
 #include <dirent.h>
@@ -27,9 +27,6 @@
 #include <time.h>
 #include <signal.h>
 #include <unistd.h>
-#if defined(__GLIBC__)
-#include <gnu/libc-version.h>
-#endif
 
 #define LZ4_STATIC_LINKING_ONLY 1
 #include <lz4.h>
@@ -273,57 +270,94 @@ static inline void shim_sleep_us(long us) {
     nanosleep(&t, NULL);
 }
 
-/* ---- locks: robust, process-shared ------------------------------------ */
+/* ---- owners of locks (owner.c) ----------------------------------------- */
 
-static inline int shim_mutex_init(void *p) {
-#ifdef SHALE_FAULTS
-    long fault = shim_fault("mutex_init");
-    if (fault < 0) return (int)-fault;
-#endif
-    pthread_mutexattr_t a;
-    int e = pthread_mutexattr_init(&a);
-    if (e) return e;
-    pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST);
-    memset(p, 0, sizeof(pthread_mutex_t));
-    e = pthread_mutex_init((pthread_mutex_t *)p, &a);
-    pthread_mutexattr_destroy(&a);
-    return e;
+enum {
+    SHIM_OWNER_BITS = 30,
+    SHIM_OWNER_MASK = (1 << SHIM_OWNER_BITS) - 1,
+    /* In place of a number: the owner's thread has ended. */
+    SHIM_OWNER_ENDED = SHIM_OWNER_MASK,
+};
+
+/* The identity by which a handle of one process owns locks and leases: a number that no other owner of the same index
+ * has, and a lock of the kernel on byte 2^61 + number of a file, which ends with the process, whatever its namespace and
+ * libc. That lock belongs to an open file description of its own, which nothing but a mapping refers to: forked
+ * children do not get it, and closing descriptors does not end it. */
+struct shim_owner {
+    /* Set before `shim_owner_begin`, and constant then. */
+    int file, directory; /* descriptors; `directory` is -1 if the file has no name there */
+    const char *name;
+    uint64_t device, inode; /* of the file */
+    uint32_t *counter; /* shared: how many numbers have been given */
+    uint64_t *rows; /* shared, a hint: `SHIM_OWNER_ROWS` words, which process has which number */
+    char *first_lock, *other_lock;
+    size_t stride, count; /* of the locks from `first_lock` on */
+    uint32_t pid_namespace;
+
+    /* 0 in a child that has no number yet. In a page of its own, which the kernel clears in children. */
+    uint32_t *number;
+    void *anchor; /* the mapping that keeps the description */
+    int64_t uptime_ahead; /* milliseconds by which this time namespace's uptime exceeds the machine's */
+    struct shim_owner *next, **link;
+};
+enum { SHIM_OWNER_ROWS = 32 };
+
+/* Each returns 0 or -errno. */
+long shim_owner_begin(struct shim_owner *owner);
+/* For a child in which the owner has no number. */
+long shim_owner_renew(struct shim_owner *owner);
+/* For a cache that no other process sees: needs no file, and is never found dead. */
+long shim_owner_begin_private(struct shim_owner *owner);
+/* No call may be under way. */
+void shim_owner_end(struct shim_owner *owner);
+/* (forks.c) Between these two no thread forks, and all owners that were added get a number in a child. */
+long shim_forbid_forks(void);
+void shim_permit_forks(void);
+void shim_forks_add(struct shim_owner *owner);
+void shim_forks_remove(struct shim_owner *owner);
+/* Gets a number. To be called between them. */
+long shim_owner_attach(struct shim_owner *owner);
+static inline uint32_t shim_owner_number(const struct shim_owner *owner) {
+    return __atomic_load_n(owner->number, __ATOMIC_RELAXED);
 }
-/* Tries to lock without waiting. Returns 0, EBUSY, EOWNERDEAD if the owner died (the lock is then held and consistent),
- * or an error. */
-static inline int shim_mutex_try(void *p) {
-#ifdef SHALE_FAULTS
-    long fault = shim_fault("mutex_lock");
-    if (fault < 0) return (int)-fault;
-#endif
-    int e = pthread_mutex_trylock((pthread_mutex_t *)p);
-    if (__builtin_expect(e == EOWNERDEAD, 0)) pthread_mutex_consistent((pthread_mutex_t *)p);
-    return e;
+/* Whether the owner with that number has ended; false if that cannot be determined. One or three system calls. */
+_Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number);
+/* The process with a number; 0: unknown, -1: in another PID namespace. */
+int64_t shim_owner_process(const struct shim_owner *asker, uint32_t number);
+/* Like `shim_uptime_ms`, the same in all time namespaces. */
+static inline int64_t shim_owner_uptime_ms(const struct shim_owner *owner) {
+    return shim_uptime_ms() - owner->uptime_ahead;
 }
-/* Waits for the lock. Returns the same results, or ETIMEDOUT after `ms` milliseconds, 20 at most. */
-int shim_mutex_wait(void *p, int64_t ms);
-/* Returns the thread that holds the lock; 0: none. */
-uint32_t shim_mutex_owner(const void *p);
-/* Writes the message of a wait, with the process of the thread that holds the lock, in this PID namespace; 0: unknown.
+
+/* ---- locks of all threads and processes (lock.c) ------------------------- */
+
+/* A thread holds at most one lock of each kind. */
+enum shim_lock_kind { SHIM_SHARD_LOCK, SHIM_OTHER_LOCK, SHIM_LOCK_KINDS };
+/* A lock is a word: bits 0-29 its owner's number, bit 31 whether others may wait. */
+#define SHIM_LOCK_WANTED 0x80000000u
+enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT, SHIM_ENOLCK = ENOLCK };
+
+static inline uint32_t shim_lock_word(const void *lock) {
+    return __atomic_load_n((const uint32_t *)lock, __ATOMIC_RELAXED);
+}
+static inline uint32_t shim_lock_owner(const void *lock) { return shim_lock_word(lock) & SHIM_OWNER_MASK; }
+/* Whether others may wait for a lock that this thread holds. */
+static inline _Bool shim_lock_is_wanted(const void *lock) { return (shim_lock_word(lock) & SHIM_LOCK_WANTED) != 0; }
+void shim_lock_init(void *lock);
+/* Tries to lock without waiting. Returns 0, EBUSY, or ENOLCK if the owner needs a number first. */
+int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
+/* Waits for the lock until it is released, and `ms` at most. Returns 0, EOWNERDEAD if it was the lock of a thread that
+ * has ended, EBUSY if another one has got it meanwhile, or ETIMEDOUT; `seen` gets the word in the last two cases. */
+int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen);
+/* Takes the lock over from the dead owner of the word `seen`. Returns EOWNERDEAD, or EBUSY if the word has changed. */
+int shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen);
+void shim_lock_release(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
+/* In a child: it holds none of the locks that its thread held in the parent. */
+void shim_lock_hold_none(void);
+/* Writes the message of a wait, with the process that holds the lock; 0: unknown, -1: in another PID namespace.
  * Allocates no memory. */
 void shim_describe_wait(char *text, size_t size, const char *path, const char *file, const char *lock, int64_t ms,
-                        uint32_t thread, const char *advice);
-static inline void shim_mutex_unlock(void *p) { pthread_mutex_unlock((pthread_mutex_t *)p); }
-/* A robust mutex's futex word: the owner's thread, and two bits of the kernel's, the highest one set while others wait.
- * */
-static inline uint32_t shim_mutex_word(const void *p) {
-#if defined(__GLIBC__)
-    const uint32_t *word = (const uint32_t *)p;
-#else
-    const uint32_t *word = (const uint32_t *)p + 1;
-#endif
-    return __atomic_load_n(word, __ATOMIC_RELAXED);
-}
-/* Whether others wait for a mutex that this thread holds. */
-static inline int shim_mutex_is_wanted(const void *p) { return shim_mutex_word(p) >> 31 != 0; }
-static inline size_t shim_mutex_size(void) { return sizeof(pthread_mutex_t); }
-enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT };
+                        int64_t process, const char *advice);
 
 /* ---- threads (threads.c) ----------------------------------------------- */
 
@@ -640,32 +674,19 @@ static inline long shim_sys_filesystem(int fd, uint64_t *type) {
     return 0;
 }
 static inline uint32_t shim_sys_process(void) { return (uint32_t)getpid(); }
-/* Whether a process has ended but is not yet waited for by its parent: its last thread is a zombie. */
-static inline _Bool shim_sys_has_ended(uint32_t number) {
-    char path[32], stat[512];
-    snprintf(path, sizeof path, "/proc/%u/stat", (unsigned)number);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return 0;
-    ssize_t size = read(fd, stat, sizeof stat - 1);
-    close(fd);
-    if (size <= 0) return 0;
-    stat[size] = 0;
-    /* proc_pid_stat(5): "number (name) state"; the name may contain any character, and the 17th field after the state
-     * is the number of threads. */
-    const char *p = strrchr(stat, ')');
-    if (!p || (p[1] && p[2] != 'Z' && p[2] != 'X')) return 0;
-    for (int i = 0; p && i < 18; i++) p = strchr(p + 1, ' ');
-    return p && atoi(p) <= 1;
-}
-/* Whether the process exists in this PID namespace; true if that cannot be determined. */
-static inline _Bool shim_sys_has_process(uint32_t number) {
-#ifdef SHALE_FAULTS
-    if (shim_fault("has_process") < 0) return 1;
-#endif
-    if (kill((pid_t)number, 0) != 0 && errno == ESRCH) return 0;
-    return !shim_sys_has_ended(number);
-}
 static inline uint32_t shim_sys_euid(void) { return geteuid(); }
+/* A file without a name, in memory. */
+static inline long shim_sys_memory_file(void) {
+    SHIM_FAIL("memory_file");
+    long fd = syscall(SYS_memfd_create, "shale", 1 /* MFD_CLOEXEC */);
+    if (fd < 0) return -errno;
+    if (fd < 3) {
+        int high = fcntl((int)fd, F_DUPFD_CLOEXEC, 3), e = errno;
+        close((int)fd);
+        return high < 0 ? -e : high;
+    }
+    return fd;
+}
 static inline long shim_sys_random(void *p, size_t n) {
     SHIM_FAIL("random");
 #ifdef SHALE_FAULTS
@@ -740,16 +761,6 @@ static inline void shim_sys_no_copy_on_write(int fd) {
         (void)ioctl(fd, 0x40086602 /* FS_IOC_SETFLAGS */, &flags);
     }
 }
-/* A value that must be equal in two processes for them to share robust mutexes. */
-static inline uint64_t shim_libc_identity(void) {
-#if defined(__GLIBC__)
-    const char *v = gnu_get_libc_version();
-    return XXH3_64bits_withSeed(v, strlen(v), sizeof(pthread_mutex_t));
-#else
-    return sizeof(pthread_mutex_t);
-#endif
-}
-
 enum {
     SHIM_EFAULT = EFAULT,
     SHIM_ENOSPC = ENOSPC,

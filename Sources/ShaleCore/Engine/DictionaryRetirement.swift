@@ -10,9 +10,12 @@ struct DictionaryRetirement {
     /// is storing one, or if a shard's lock stays taken: a call that brings a sample does not depend on it.
     func store(_ candidate: DictionaryCache.Candidate) -> Bool {
         let head = frames.head, before = candidate.present
-        let result = shim_mutex_try(head.address(IndexHead.dictionaryLock))
-        guard result == 0 || result == SHIM_EOWNERDEAD else { return false }
-        defer { shim_mutex_unlock(head.address(IndexHead.dictionaryLock)) }
+        let lock = head.address(IndexHead.dictionaryLock), owner = engine.pointee.owner
+        guard
+            shim_lock_try(lock, owner, SHIM_OTHER_LOCK) == 0
+                || owner.takesOver(lock, SHIM_OTHER_LOCK, shim_lock_word(lock))
+        else { return false }
+        defer { shim_lock_release(lock, owner, SHIM_OTHER_LOCK) }
         guard head.acquire(IndexHead.dictionaryCurrent) == before else { return false }
         // A log that was not replayed yet may name any dictionary.
         if Shard.areSomeBeingRebuilt(engine) { return false }

@@ -46,7 +46,7 @@ extension Engine {
     private func lease(_ key: Key, _ milliseconds: Int64, mustBeRecorded: Bool) throws(Failure) -> LeaseAnswer {
         try ref.checkWritable()
         try check(leaseTime: milliseconds)
-        let own = shim_sys_process(), leases = Shard(ref, keyHash: key.hash).leases
+        let owner = ref.pointee.owner, leases = Shard(ref, keyHash: key.hash).leases
         var dead: Holder?
         // How many of the key's cells were asked about, because all are taken.
         var asked = 0, isFull = false
@@ -56,8 +56,8 @@ extension Engine {
                 if let dead { leases.end(dead, key.hash) }
                 // (Under the lock: it is a token for fenced sets too.)
                 token = shard.drawToken()
-                let uptime = shim_uptime_ms()
-                let holder = Holder(process: own, until: uptime &+ milliseconds)
+                let uptime = owner.uptime
+                let holder = Holder(owner, until: uptime &+ milliseconds)
                 let answer = leases.take(key.hash, token: token, holder: holder, uptime: uptime)
                 if case .full = answer, isFull, !mustBeRecorded {
                     shard.header[ShardHeader.Field.leasesUnrecorded] &+= 1
@@ -67,11 +67,11 @@ extension Engine {
             switch answer {
             case .given: return .given(token)
             case .held(let holder):
-                guard holder.isDead(own: own) else { return .none }
+                guard holder.isDead(owner) else { return .none }
                 dead = holder
             case .full:
                 if isFull { return mustBeRecorded ? .unrecorded : .given(token) }
-                dead = leases.firstDead(key.hash, from: &asked, own: own)
+                dead = leases.firstDead(key.hash, from: &asked, owner)
                 isFull = dead == nil
             }
         }
@@ -82,10 +82,10 @@ extension Engine {
         let key = try key(bytes)
         try ref.checkWritable()
         try check(leaseTime: milliseconds)
-        let own = shim_sys_process()
+        let owner = ref.pointee.owner
         return try withShard(of: key) { shard in
-            let uptime = shim_uptime_ms()
-            let holder = Holder(process: own, until: uptime &+ milliseconds)
+            let uptime = owner.uptime
+            let holder = Holder(owner, until: uptime &+ milliseconds)
             return shard.leases.renew(key.hash, token: token, holder: holder, uptime: uptime)
         }
     }
@@ -111,7 +111,7 @@ extension Engine {
     @discardableResult
     private func release(_ key: Key, lease token: UInt64) throws(Failure) -> Bool {
         try ref.checkWritable()
-        return try withShard(of: key) { $0.leases.release(key.hash, token: token, uptime: shim_uptime_ms()) }
+        return try withShard(of: key) { $0.leases.release(key.hash, token: token, uptime: ref.pointee.owner.uptime) }
     }
 
     /// Returns the current value and, if it needs loading, a lease that at most one caller in any process holds.

@@ -20,6 +20,7 @@ struct EngineState {
     var regions: Memory
     var buckets: Memory
     var files: CacheFiles
+    let owner: Owner
 
     var isReadOnly: Bool
     var syncsAtClose: Bool

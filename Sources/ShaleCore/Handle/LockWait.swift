@@ -61,55 +61,73 @@ struct LockWait {
     /// Whether the wait was reported, and may last for ever.
     var isEndless: Bool { isTold && limit == .max }
 
-    /// Reports a long wait, and throws at the limit; called after a while in which the lock was not free. `thread`: its
-    /// holder, or 0.
+    /// Reports a long wait, and throws at the limit; called after a while in which the lock was not free.
     @inline(never)
-    mutating func goOn(heldBy thread: UInt32) throws(Failure) {
+    mutating func goOn(heldBy holder: LockHolder) throws(Failure) {
         let waited = waited, isOver = waited >= limit
         if waited >= LockWait.long, !isTold {
             isTold = true
-            tell(thread, waited)
+            tell(holder, waited)
         }
         if !isOver { return }
         if patience == .ofCall {
             shim_set_error_code(0)
-            describe(thread, waited, "continue or end it, or raise lock_timeout_ms", shim_error_text())
+            describe(holder, waited, "continue or end it, or raise lock_timeout_ms", shim_error_text())
         }
         throw Failure.lockIsTaken
     }
 
-    private func tell(_ thread: UInt32, _ waited: Int64) {
-        guard let listener = options.listener, told.map({ ToldWaits.isNew(thread, $0) }) ?? true else { return }
+    private func tell(_ holder: LockHolder, _ waited: Int64) {
+        guard let listener = options.listener, told.map({ ToldWaits.isNew(holder.number, $0) }) ?? true else { return }
         // (Small enough for the stack; and the thread's last error stays.)
         withUnsafeTemporaryAllocation(of: CChar.self, capacity: Int(SHIM_ERROR_TEXT)) {
             let text = $0.baseAddress.unsafelyUnwrapped
-            describe(thread, waited, "continue or end it", text)
+            describe(holder, waited, "continue or end it", text)
             listener(options.context, text)
         }
     }
 
     private func describe(
-        _ thread: UInt32, _ waited: Int64, _ advice: StaticString, _ text: UnsafeMutablePointer<CChar>?
+        _ holder: LockHolder, _ waited: Int64, _ advice: StaticString, _ text: UnsafeMutablePointer<CChar>?
     ) {
         let file: StaticString = path == nil ? "" : lock == .ofShard ? "/shale.index" : "/shale.data"
         let name: StaticString = lock == .ofShard ? "a shard's lock" : "the lock of opening and closing"
         shim_describe_wait(
-            text, Int(SHIM_ERROR_TEXT), path, file.cString, name.cString, waited, thread, advice.cString)
+            text, Int(SHIM_ERROR_TEXT), path, file.cString, name.cString, waited, holder.process, advice.cString)
     }
 }
 
-/// The threads that were reported to hold locks for long, and when (seconds of uptime): each at most once a minute, as
+/// What is known of a lock's holder.
+struct LockHolder {
+    /// 0: unknown, -1: in another PID namespace.
+    let process: Int64
+    /// Differs between holders.
+    let number: UInt32
+
+    init(process: UInt32) {
+        self.process = Int64(process)
+        number = process
+    }
+
+    /// `word`: of a shard's lock.
+    init(_ asker: Owner, _ word: UInt32) {
+        number = word & UInt32(SHIM_OWNER_MASK)
+        process = shim_owner_process(asker, number)
+    }
+}
+
+/// The holders that were reported to hold locks for long, and when (seconds of uptime): each at most once a minute, as
 /// far as the cells suffice. Threads change it concurrently.
 struct ToldWaits {
     private static let pause: UInt64 = 60
     private var cells: (UInt64, UInt64, UInt64, UInt64) = (0, 0, 0, 0)
 
-    /// Whether the caller is to report a thread: one of several that wait for it is.
-    static func isNew(_ thread: UInt32, _ told: Memory) -> Bool {
-        let cell = told + Int(thread % 4) * 8, known = shim_load64(cell)
+    /// Whether the caller is to report a holder: one of several threads that wait for it is.
+    static func isNew(_ holder: UInt32, _ told: Memory) -> Bool {
+        let cell = told + Int(holder % 4) * 8, known = shim_load64(cell)
         let now = UInt64(truncatingIfNeeded: shim_uptime_ms() / 1000) &+ pause
-        if known >> 32 == thread, now &- known & 0xFFFF_FFFF < pause { return false }
-        return shim_cas64(cell, known, UInt64(thread) << 32 | now & 0xFFFF_FFFF)
+        if known >> 32 == holder, now &- known & 0xFFFF_FFFF < pause { return false }
+        return shim_cas64(cell, known, UInt64(holder) << 32 | now & 0xFFFF_FFFF)
     }
 }
 

@@ -3,7 +3,7 @@ struct IndexHead: MappedWords {
     typealias Word = MappedWord<IndexHead>
     static let size = Sizes.indexHead
     static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let versionValue: UInt64 = 12
+    static let versionValue: UInt64 = 13
 
     let at: Memory
 
@@ -11,7 +11,7 @@ struct IndexHead: MappedWords {
     static let magic = Word(0), version = Word(8), secretCheck = Word(16), geometryCheck = Word(24)
     static let boot = Word(32) // 2 words
     static let ownDevice = Word(48), ownInode = Word(56), dataDevice = Word(64), dataInode = Word(72)
-    static let cleanMark = Word(80), pidNamespace = Word(88), libc = Word(96)
+    static let cleanMark = Word(80)
     /// Nonzero once another index file has replaced this one.
     static let retired = Word(104)
     /// The data file's generation as of its last sole writer.
@@ -22,6 +22,9 @@ struct IndexHead: MappedWords {
     static let sum = Word(136)
     /// When the data file last changed, as of a clean close. Restoring a file in place changes it.
     static let dataChanged = Word(144)
+
+    /// How many numbers owners have got; and, as a hint, which process has which (`Owner`).
+    static let owners = Word(152), ownerRows = Word(160) // 32 words
 
     /// Whether no other index has been in use since a sole writer stored the generation in this one. (A sole writer
     /// between its two stores, or killed there, has raised only the index's.)

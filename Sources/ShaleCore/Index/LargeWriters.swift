@@ -30,19 +30,21 @@ struct LargeWriters {
 
     let at: Memory
     let groups: Int
+    let owner: Owner
 
     /// A registered writer's cell.
     struct Registration {
         fileprivate let cell: Memory
         let number: UInt64
+        fileprivate let owner: Owner
 
         /// Renews the writer's time; to be called before each part. Returns false if the writer was ended, was silent
         /// for too long, or has lost its cell.
         @discardableResult
         func renew() -> Bool {
             guard cell.acquire(LargeWriters.blob) == number else { return false }
-            let wasKept = !LargeWriters.isSilent(cell)
-            cell.release(LargeWriters.writer, LargeWriters.own().word)
+            let wasKept = !LargeWriters.isSilent(cell, owner)
+            cell.release(LargeWriters.writer, LargeWriters.holder(owner).word)
             return wasKept
         }
         func end() { _ = shim_cas64(cell + LargeWriters.blob, number, 0) }
@@ -52,7 +54,7 @@ struct LargeWriters {
     func begin(_ number: UInt64) -> Registration? {
         let group = group(number)
         return take(group, number) { $0.acquire(LargeWriters.blob) == 0 }
-            ?? take(group, number) { !LargeWriters.isAlive($0) }
+            ?? take(group, number) { !isAlive($0) }
     }
 
     private func take(_ group: Memory, _ number: UInt64, where isFree: (Memory) -> Bool) -> Registration? {
@@ -61,14 +63,14 @@ struct LargeWriters {
             if isFree(cell), shim_cas64(cell + LargeWriters.blob, found, number) {
                 // (No caller asks for a blob that has no parts yet. If another writer takes the cell before this store,
                 // as a dead writer's, `renew` notices at the first part.)
-                cell.release(LargeWriters.writer, LargeWriters.own().word)
-                return Registration(cell: cell, number: number)
+                cell.release(LargeWriters.writer, LargeWriters.holder(owner).word)
+                return Registration(cell: cell, number: number, owner: owner)
             }
         }
         return nil
     }
 
-    func isWriting(_ number: UInt64) -> Bool { cell(of: number).map(LargeWriters.isAlive) ?? false }
+    func isWriting(_ number: UInt64) -> Bool { cell(of: number).map(isAlive) ?? false }
 
     /// Ends a writer that is still writing, because its parts have to go: it notices at its next `renew`.
     func end(_ number: UInt64) { cell(of: number)?.release(LargeWriters.writer, 0) }
@@ -106,18 +108,16 @@ struct LargeWriters {
         return nil
     }
 
-    private static func own() -> Holder {
-        Holder(process: shim_sys_process(), until: shim_uptime_ms() &+ patience)
+    private static func holder(_ owner: Owner) -> Holder { Holder(owner, until: owner.uptime &+ patience) }
+    private static func isSilent(_ cell: Memory, _ owner: Owner) -> Bool {
+        Holder(cell.acquire(writer)).isOver(at: owner.uptime, longest: patience)
     }
-    private static func isSilent(_ cell: Memory) -> Bool {
-        Holder(cell.acquire(writer)).isOver(at: shim_uptime_ms(), longest: patience)
-    }
-    private static func isAlive(_ cell: Memory) -> Bool {
-        let holder = Holder(cell.acquire(writer))
-        if holder.isOver(at: shim_uptime_ms(), longest: patience) { return false }
-        if !holder.isDead(own: shim_sys_process()) { return true }
+    private func isAlive(_ cell: Memory) -> Bool {
+        let holder = Holder(cell.acquire(LargeWriters.writer))
+        if holder.isOver(at: owner.uptime, longest: LargeWriters.patience) { return false }
+        if !holder.isDead(owner) { return true }
         // Later callers see it in the time.
-        _ = shim_cas64(cell + writer, holder.word, 0)
+        _ = shim_cas64(cell + LargeWriters.writer, holder.word, 0)
         return false
     }
 }

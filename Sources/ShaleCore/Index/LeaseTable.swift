@@ -121,13 +121,13 @@ struct LeaseTable {
 
     /// Without the lock: returns the first dead holder among the key's cells, from the `next`th on.
     @inline(never)
-    func firstDead(_ keyHash: UInt64, from next: inout Int, own: UInt32) -> Holder? {
+    func firstDead(_ keyHash: UInt64, from next: inout Int, _ asker: Owner) -> Holder? {
         let both = candidates(keyHash)
         while next < 2 * Sizes.leases.group {
             let (which, i) = next.quotientAndRemainder(dividingBy: Sizes.leases.group)
             let holder = holder((which == 0 ? both.0 : both.1) + i * LeaseTable.cellSize)
             next += 1
-            if holder.isDead(own: own) { return holder }
+            if holder.isDead(asker) { return holder }
         }
         return nil
     }

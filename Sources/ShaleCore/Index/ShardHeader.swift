@@ -21,7 +21,8 @@ struct ShardHeader: MappedWords {
     typealias Word = MappedWord<ShardHeader>
 
     enum Field {
-        static let mutex = 0
+        /// Not the first word, for which ThreadSanitizer takes each store to a word of the header.
+        static let lock = 8
         // Read without the lock.
         static let shape = Word(64), moves = Word(72), epoch = Word(80), tagGenerations = Word(88),
             entriesHint = Word(96)

@@ -13,6 +13,10 @@ struct Attachment {
     let isSoleWriter: Bool
     let isNew: Bool
 
+    func isBesideWriters(_ files: CacheFiles) -> Bool {
+        configuration.isReadOnly ? FileLock.writers.isHeld(files.data) : !isSoleWriter
+    }
+
     /// Returns the handle once `prepare` succeeds; else unmaps the index.
     func finish(
         _ files: CacheFiles, index: Memory, _ prepare: (Engine) throws(Failure) -> Void
@@ -47,12 +51,20 @@ struct Attachment {
             dictionaries.free()
             throw Failure.outOfMemory
         }
+        let owner: Owner
+        do throws(Failure) { owner = try makeOwner(files, index) } catch {
+            scratch.free()
+            dictionaries.free()
+            shim_free(memory)
+            throw error
+        }
         let ref = memory.bindMemory(to: EngineState.self, capacity: 1)
         ref.initialize(
             to: EngineState(
                 presence: Presence(isMemory: files.isMemory), block: block, geometry: geometry, secret: block.secret,
                 data: data, index: index,
                 regions: index + geometry.region(0), buckets: index + geometry.chunks + Table.chunkHead, files: files,
+                owner: owner,
                 isReadOnly: configuration.isReadOnly, syncsAtClose: configuration.syncsAtClose,
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
@@ -61,17 +73,48 @@ struct Attachment {
                 dictionaries: dictionaries))
         return ref
     }
+
+    private func makeOwner(_ files: CacheFiles, _ index: Memory) throws(Failure) -> Owner {
+        guard let memory = shim_calloc(MemoryLayout<shim_owner>.size) else { throw Failure.outOfMemory }
+        let owner = memory.bindMemory(to: shim_owner.self, capacity: 1)
+        let head = IndexHead(at: index)
+        owner.pointee.file = files.isMemory ? files.owners : files.index
+        owner.pointee.directory = files.isMemory ? -1 : files.directory
+        owner.pointee.name = CacheFiles.indexName.cString
+        let identity = files.isMemory ? files.ownersIdentity : files.indexIdentity
+        owner.pointee.device = identity.device
+        owner.pointee.inode = identity.inode
+        owner.pointee.counter = head.address(IndexHead.owners).assumingMemoryBound(to: UInt32.self)
+        owner.pointee.rows = head.address(IndexHead.ownerRows).assumingMemoryBound(to: UInt64.self)
+        owner.pointee.first_lock = (index + geometry.region(0) + ShardHeader.Field.lock)
+            .assumingMemoryBound(to: CChar.self)
+        owner.pointee.stride = geometry.region
+        owner.pointee.count = geometry.shards
+        owner.pointee.other_lock = head.address(IndexHead.dictionaryLock).assumingMemoryBound(to: CChar.self)
+        owner.pointee.pid_namespace = UInt32(truncatingIfNeeded: files.pidNamespace)
+        // (A read-only handle takes no lock that others see.)
+        let isPrivate = configuration.isReadOnly
+        let result = isPrivate ? shim_owner_begin_private(owner) : shim_owner_begin(owner)
+        if result < 0 {
+            shim_free(memory)
+            throw files.cannotAttach(result)
+        }
+        return owner
+    }
 }
 
 extension Engine {
     /// Unmaps the index, so that another can replace it; the data file stays mapped.
     func detachIndex() {
+        shim_owner_end(ref.pointee.owner)
         shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
         freeState()
     }
 
     /// Frees the handle's memory; its mappings and files are the caller's.
     func freeState() {
+        shim_owner_end(ref.pointee.owner)
+        shim_free(ref.pointee.owner)
         ref.pointee.scratch.free()
         ref.pointee.dictionaries.free()
         ref.deinitialize(count: 1)

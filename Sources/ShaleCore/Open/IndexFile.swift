@@ -8,8 +8,6 @@ extension Attachment {
         let isTrusted =
             switch trust {
             case .live, .clean: true
-            // A read-only handle takes no locks, so their kind does not matter.
-            case .otherKind: isSoleWriter || configuration.isReadOnly
             // (The sole writer makes it its own.)
             case .copied: !hasWriters
             case .absent, .unusable, .otherVersion, .stale: false
@@ -49,10 +47,6 @@ extension Attachment {
         switch trust {
         case .live: break
         case .otherVersion(let version): throw otherVersion(version, files)
-        case .otherKind:
-            throw Message().adding(files.path)
-                .adding(" is in use by processes in another PID namespace or with another libc, ")
-                .adding("which cannot share locks; close them first").failure(.busy)
         default:
             throw Message().adding(files.path)
                 .adding("/shale.index was removed or replaced while the cache is in use; ")
@@ -237,10 +231,10 @@ extension Engine {
     func initialiseLocks() throws(Failure) {
         let head = ref.pointee.head
         let files = ref.pointee.files
-        var result = shim_mutex_init(head.address(IndexHead.dictionaryLock))
-        for i in 0..<ref.pointee.geometry.shards where result == 0 {
+        shim_lock_init(head.address(IndexHead.dictionaryLock))
+        for i in 0..<ref.pointee.geometry.shards {
             let shard = Shard(ref, i)
-            result = shim_mutex_init(shard.header.at + ShardHeader.Field.mutex)
+            shim_lock_init(shard.header.at + ShardHeader.Field.lock)
             if shard.header[ShardHeader.Field.unsure] == ShardHeader.Unsure.damaged {
                 try shard.unshared { $0.doubtSums() }
             } else {
@@ -250,14 +244,8 @@ extension Engine {
             // They belong to processes that ended.
             shard.leases.removeAll()
         }
-        if result != 0 {
-            throw Failure.system(
-                "make the locks of", files.path, files.isMemory ? "the cache in memory" : "", -Int(result))
-        }
         head[IndexHead.boot[0]] = files.boot.0
         head[IndexHead.boot[1]] = files.boot.1
-        head[IndexHead.pidNamespace] = files.pidNamespace
-        head[IndexHead.libc] = shim_libc_identity()
     }
 
     /// Prepares a new index before a shard is used. Numbers continue above those found.

@@ -52,6 +52,7 @@ extension Engine {
     }
 
     func unmap() {
+        shim_owner_end(ref.pointee.owner)
         shim_sys_unmap(ref.pointee.data, ref.pointee.geometry.dataSize)
         shim_sys_unmap(ref.pointee.index, ref.pointee.geometry.indexSize)
     }

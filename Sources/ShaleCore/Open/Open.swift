@@ -24,6 +24,17 @@ extension Attachment {
         let block = try configuration.newSuperblock(secret: try randomWord(nil), now: Clock(configuration).now)
         let geometry = Geometry(block)
         var files = CacheFiles()
+        try files.createOwners()
+        do throws(Failure) { return try createInMemory(configuration, block, geometry, files) } catch {
+            files.closeAll()
+            throw error
+        }
+    }
+
+    private static func createInMemory(
+        _ configuration: Configuration, _ block: Superblock, _ geometry: Geometry, _ files: CacheFiles
+    ) throws(Failure) -> Engine {
+        var files = files
         let data = try files.map(-1, geometry.dataSize, writable: true, "memory")
         files.dataBase = data
         shim_sys_huge_pages(data, geometry.dataSize)

@@ -42,7 +42,7 @@ struct SetupLock {
             pause = min(pause * 2, 4)
             let result = tryToTake(sharing)
             if result != -SHIM_EAGAIN { return result }
-            try wait.goOn(heldBy: holder)
+            try wait.goOn(heldBy: LockHolder(process: holder))
         }
         return tryToTake(sharing, waiting: true)
     }

@@ -7,8 +7,6 @@ enum Trust: Equatable {
     case otherVersion(UInt64)
     /// From another boot, and not closed in order.
     case stale
-    /// From this boot, with locks of another PID namespace or libc.
-    case otherKind
     /// From another boot, closed in order, and the files have not changed since.
     case clean
     /// Closed in order, but for other files, or these before they changed. `isWholeCopy` tells whether they are
@@ -31,8 +29,10 @@ enum Trust: Equatable {
             IndexHead.isOfGeneration(
                 head[IndexHead.generation], attachment.data.acquire(Superblock.generation))
         else { return .unusable }
-        let boot = files.boot
-        let isOfBoot = boot != (0, 0) && head[IndexHead.boot[0]] == boot.0 && head[IndexHead.boot[1]] == boot.1
+        let recorded = (head[IndexHead.boot[0]], head[IndexHead.boot[1]])
+        // Without /proc the boot is unknown. An index that writers have open is of this one: locks do not outlast it.
+        let isOfBoot =
+            recorded == (0, 0) || files.boot == (0, 0) ? attachment.isBesideWriters(files) : recorded == files.boot
         let isNamed = head.names(files), mark = attachment.data.u64(Superblock.cleanMark)
         if mark != 0 {
             // (A close writes the data file's mark last.)
@@ -43,11 +43,7 @@ enum Trust: Equatable {
             }
         }
         if !isNamed { return .unusable }
-        if !isOfBoot { return mark != 0 ? .clean : .stale }
-        let canShareLocks =
-            head[IndexHead.pidNamespace] == files.pidNamespace
-            && head[IndexHead.libc] == shim_libc_identity()
-        return canShareLocks ? .live : .otherKind
+        return isOfBoot ? .live : mark != 0 ? .clean : .stale
     }
 
     private static func leastIndexSize(_ g: Geometry) -> Int {
@@ -61,10 +57,9 @@ enum Trust: Equatable {
 
     static func check(of g: Geometry) -> UInt64 {
         var words = (
-            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.framesPerShard), UInt64(g.region),
-            UInt64(shim_mutex_size())
+            UInt64(g.shards), UInt64(g.segmentSize), UInt64(g.framesPerShard), UInt64(g.region)
         )
-        return withUnsafeBytes(of: &words) { shim_hash($0.start, 40, IndexHead.magicValue) }
+        return withUnsafeBytes(of: &words) { shim_hash($0.start, 32, IndexHead.magicValue) }
     }
 }
 

@@ -24,6 +24,9 @@ struct CacheFiles {
     /// is not counted. A mapping without huge pages (`keepPagesSmall`) gets only the page that it asks for.
     var isTmpfs = false
     var roundsUp = false
+    /// For a cache in memory: a file by which forked children know each other's ends (`Owner`).
+    var owners: Int32 = -1
+    var ownersIdentity = Identity()
     var dataBase: Memory?
     var indexBase: Memory?
     /// Two hashes of the boot ID; 0 and 0 if unknown, which equals no other.
@@ -210,13 +213,15 @@ struct CacheFiles {
 
     mutating func closeAll() {
         // A descriptor that the program closed may belong to another file by now.
-        for (fd, identity) in [(directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity)]
-        where fd >= 0 {
+        for (fd, identity) in [
+            (directory, directoryIdentity), (data, dataIdentity), (index, indexIdentity), (owners, ownersIdentity),
+        ] where fd >= 0 {
             if identity == Identity() || CacheFiles.isOurs(fd, identity) { _ = shim_sys_close(fd) }
         }
         directory = -1
         data = -1
         index = -1
+        owners = -1
         shim_free(path)
         path = nil
     }

@@ -26,7 +26,9 @@ extension ShardParts where Self: ~Copyable {
         LeaseTable(at: header.at + engine.pointee.geometry.leases, groups: engine.pointee.geometry.leaseGroups)
     }
     @inline(__always) var largeWriters: LargeWriters {
-        LargeWriters(at: header.at + engine.pointee.geometry.writers, groups: engine.pointee.geometry.writerGroups)
+        LargeWriters(
+            at: header.at + engine.pointee.geometry.writers, groups: engine.pointee.geometry.writerGroups,
+            owner: engine.pointee.owner)
     }
     @inline(__always) var fences: FenceTable {
         FenceTable(at: header.at + engine.pointee.geometry.fences, lines: engine.pointee.geometry.fenceLines)

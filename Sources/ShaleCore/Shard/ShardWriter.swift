@@ -40,7 +40,7 @@ struct ShardWriter: ~Copyable, ShardParts {
     }
     @inline(never) private func pause() throws(Failure) {
         change.pauses += 1
-        change.isLockWanted = shim_mutex_is_wanted(header.at + Field.mutex) != 0
+        change.isLockWanted = shim_lock_is_wanted(header.at + Field.lock)
         throw .pause
     }
 
@@ -51,7 +51,7 @@ struct ShardWriter: ~Copyable, ShardParts {
 }
 
 extension Shard {
-    var isLocked: Bool { shim_mutex_owner(header.at + Field.mutex) != 0 }
+    var isLocked: Bool { shim_lock_owner(header.at + Field.lock) != 0 }
 
     /// Holds the lock for `body`. `settle` first completes or undoes the change of a killed writer, before anything
     /// else sees it; if it throws, `body` does not run. Throws if the lock is not free within the time of `patience`.
@@ -86,7 +86,7 @@ extension Shard {
 
     @inline(__always)
     private func lock(_ patience: Patience) throws(Failure) {
-        let result = shim_mutex_try(header.at + Field.mutex)
+        let result = shim_lock_try(header.at + Field.lock, engine.pointee.owner, SHIM_SHARD_LOCK)
         if result != 0 { try settleLock(result, patience) }
         #if SHALE_FAULTS
         let engine = engine.pointee
@@ -99,25 +99,28 @@ extension Shard {
     /// Waits if the lock is not free; takes it over if its owner has died.
     @inline(never)
     private func settleLock(_ result: Int32, _ patience: Patience) throws(Failure) {
-        let result = result == SHIM_EBUSY ? try wait(patience) : result
-        guard result == 0 || result == SHIM_EOWNERDEAD else {
-            throw Message().adding("cannot lock a shard of ").adding(engine.pointee.files.path).adding(": ").adding(
-                errno: result
-            )
-            .adding("; close every user of the cache and open it again").failure(.io, errno: result)
+        if result == SHIM_ENOLCK {
+            let renewed = shim_owner_renew(engine.pointee.owner)
+            if renewed < 0 { throw engine.pointee.files.cannotAttach(renewed) }
+            if shim_lock_try(header.at + Field.lock, engine.pointee.owner, SHIM_SHARD_LOCK) == 0 { return }
         }
+        if patience == .none { throw Failure.lockIsTaken }
+        try wait(patience)
     }
 
-    private func wait(_ patience: Patience) throws(Failure) -> Int32 {
-        if patience == .none { throw Failure.lockIsTaken }
-        let mutex = header.at + Field.mutex, engine = engine
+    /// A dead owner wakes no waiter. So waits are short, the first ones most, and the kernel is asked after each.
+    private func wait(_ patience: Patience) throws(Failure) {
+        let lock = header.at + Field.lock, engine = engine, owner = engine.pointee.owner
         var wait = LockWait(
             .ofShard, engine.pointee.files.path, engine.pointee.waits, patience,
             told: EngineState.toldWaits(engine))
+        var pause: Int64 = 2, seen: UInt32 = 0
         while true {
-            let result = shim_mutex_wait(mutex, wait.left)
-            if result != SHIM_ETIMEDOUT { return result }
-            try wait.goOn(heldBy: shim_mutex_owner(mutex))
+            let result = shim_lock_wait(lock, owner, SHIM_SHARD_LOCK, min(wait.left, pause), &seen)
+            if result == 0 || result == SHIM_EOWNERDEAD { return }
+            if result == SHIM_ETIMEDOUT, owner.takesOver(lock, SHIM_SHARD_LOCK, seen) { return }
+            try wait.goOn(heldBy: LockHolder(owner, seen))
+            pause = min(pause * 2, 20)
         }
     }
 
@@ -125,6 +128,6 @@ extension Shard {
         #if SHALE_FAULTS
         shim_hold_ends(header.at)
         #endif
-        shim_mutex_unlock(header.at + Field.mutex)
+        shim_lock_release(header.at + Field.lock, engine.pointee.owner, SHIM_SHARD_LOCK)
     }
 }

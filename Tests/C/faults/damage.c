@@ -571,14 +571,14 @@ enum target {
     target_super_first, target_super_second, target_marks, target_synced, target_dictionary_header, target_dictionary,
     target_segment_header, target_record_word, target_extension, target_key, target_meta, target_stored, target_whole_record,
     target_value, target_manifest, target_part, target_tombstone, target_touch, target_invalidate, target_end, target_behind_head, target_data,
-    target_index_head, target_index_counters, target_mutex, target_shard_word, target_numbers, target_queue, target_states, target_tags,
+    target_index_head, target_index_counters, target_lock, target_shard_word, target_numbers, target_queue, target_states, target_tags,
     target_heaps, target_word0, target_word1, target_bucket, target_index, targets
 };
 static const char *const target_names[targets] = {
     "first superblock", "second superblock", "marks", "synced positions", "dictionary header", "dictionary",
     "segment header", "record word", "stale word and tags", "key", "meta", "stored value", "record",
     "value", "manifest", "part", "tombstone", "touch", "invalidate", "end", "bytes after the head", "data",
-    "index head", "counters", "mutex", "shard header", "segment numbers", "queue", "place states", "tag table",
+    "index head", "counters", "lock", "shard header", "segment numbers", "queue", "place states", "tag table",
     "heaps", "slot word 0", "slot word 1", "bucket", "index"
 };
 /* clang-format on */
@@ -656,7 +656,7 @@ static span find_target(const specimen *s, enum target target, random_source *so
     case target_data: return part_of((span){0, s->running.data_size}, source, 8);
     case target_index_head: return part_of((span){0, 1544}, source, 8);
     case target_index_counters: return part_of((span){index_counters, 8192}, source, 8);
-    case target_mutex: return part_of((span){region, 64}, source, 8);
+    case target_lock: return part_of((span){region, 64}, source, 8);
     case target_shard_word: return part_of((span){region + 64, 1024 - 64}, source, 8);
     case target_numbers: return part_of((span){region + shard_header_bytes, 8 * l->rows}, source, 8);
     case target_queue: return part_of((span){region + l->queue, 4 * l->rows}, source, 4);

@@ -47,8 +47,9 @@ static const struct {
     {"has_foreign_files", {EMFILE, ENFILE, EACCES, ENOMEM, EIO}},
     {"close", {EIO, ENOSPC, EDQUOT, EINTR}},
     {"pid_namespace", {ENOMEM, EIO}},
-    {"mutex_init", {ENOMEM, EAGAIN, EPERM}},
-    {"mutex_lock", {ENOTRECOVERABLE, EINVAL, EAGAIN}},
+    {"owner_open", {EMFILE, ENFILE, EACCES, ENOMEM, EIO}},
+    {"owner_lock", {ENOLCK, ENOMEM, EIO}},
+    {"owner_map", {ENOMEM, EAGAIN}},
     {"malloc", {ENOMEM}},
 };
 enum { call_count = sizeof calls / sizeof calls[0] };
@@ -622,10 +623,7 @@ static unsigned most_failures;
 static void audit_files(void) {
     accounts found = take_account(directory, account_own_files);
     EXPECT(found.faults == 0, "%u faults, first: %s", found.faults, found.first_fault);
-    bool fails_locks = fault.call >= 0 && strcmp(calls[fault.call].call, "mutex_lock") == 0;
-    count_look();
-    EXPECT(found.orphans == 0 || (fails_locks && tolerated(1, "parts left after a lock that fails")),
-           "%" PRIu64 " orphaned parts", found.orphans);
+    EXPECT(found.orphans == 0, "%" PRIu64 " orphaned parts", found.orphans);
 }
 
 /* One fault in one scenario. Returns whether the operation met it. */

@@ -46,7 +46,7 @@ static shale_status answer;
 /* The writer counts as dead before one of its locks, and others fill the cache; before its next lock a reader runs,
  * which is stopped as soon as it is about to remove the entry. */
 static long before_lock(const char *name) {
-    if (strcmp(name, "mutex_lock") != 0)
+    if (strcmp(name, "lock_try") != 0)
         return 0;
     if (role == reader) {
         has_stopped = true;

@@ -116,7 +116,7 @@ static void test_all_at_once(void) {
 
 static unsigned looks; /* at processes */
 static long count_looks(const char *name) {
-    looks += strcmp(name, "has_process") == 0;
+    looks += strcmp(name, "owner_has_ended") == 0;
     return 0;
 }
 
@@ -250,7 +250,7 @@ static void test_without_main_thread(void) {
 static shale_cache *meanwhile;
 static uint64_t key_meanwhile, lease_meanwhile;
 static long take_meanwhile(const char *name) {
-    if (strcmp(name, "has_process") == 0) {
+    if (strcmp(name, "owner_has_ended") == 0) {
         shim_faults.call = NULL;
         lease_meanwhile = ask_at_once(meanwhile, key_meanwhile, 0, NULL);
     }
@@ -283,7 +283,9 @@ static void test_damaged(void) {
          cell < end; cell += 24)
         if (word_at(cell + 8) == lease) {
             uint64_t holder = word_at(cell + 16) + 60000;
-            CHECK_EQUAL(getpid(), holder >> 42);
+            uint64_t row = word_at(index.bytes + index_owner_rows + (holder >> 34) % 32 * 8);
+            CHECK_EQUAL(getpid(), row >> 42);
+            CHECK_EQUAL(holder >> 34, row & ((1 << 30) - 1));
             memcpy(cell + 16, &holder, sizeof holder);
             found++;
         }
@@ -369,7 +371,7 @@ static shale_cache *in_between;
 static long before_call(const char *name) {
     shale_cache *cache = in_between;
     in_between = NULL;
-    if (cache && strcmp(name, "mutex_lock") == 0)
+    if (cache && strcmp(name, "lock_try") == 0)
         CHECK_STATUS(SHALE_OK, shale_set(cache, "late", 4, "value", 5, NULL));
     else
         in_between = cache;

@@ -74,7 +74,7 @@ static bool locked;
 static int came_about;
 
 static long before_call(const char *name) {
-    locked = locked || strcmp(name, "mutex_lock") == 0;
+    locked = locked || strcmp(name, "lock_try") == 0;
     return 0;
 }
 

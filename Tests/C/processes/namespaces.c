@@ -1,17 +1,19 @@
-/* Two PID namespaces on one cache: robust locks name their owners by thread id, which differs between namespaces. So
- * a second writer from another namespace gets SHALE_E_BUSY, a reader, which takes no locks, works, and no process
- * hangs: neither when the others leave, nor when they are killed. Needs the right to create namespaces; skipped
- * without it. */
+/* Processes in two PID namespaces share a cache: both write, a lease is one holder's, and what a process of the other
+ * namespace holds when it is stopped, killed or gone with its namespace is what it would be in the same one. Needs the
+ * right to create namespaces; skipped without it. */
 #include "check.h"
+#include "faults.h"
 #include "gate.h"
 
 #include <sched.h>
 
-static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20},
-                           read_only = {.struct_size = sizeof read_only, .flags = SHALE_OPEN_READ_ONLY};
+enum { limit = 30, hour = 60 * 60 * 1000 };
 
-/* Runs `work` as the first process of its own namespace; returns its exit code. */
-static int elsewhere(int (*work)(const char *), const char *directory) {
+static const shale_options four_mib = {.struct_size = sizeof four_mib, .capacity = 4 << 20, .lock_timeout_ms = limit};
+
+/* Runs `work` as the first process of its own namespace. Returns the process in between, whose exit code is the
+ * work's. */
+static pid_t begin_elsewhere(void (*work)(const char *), const char *directory) {
     pid_t middle = fork();
     if (middle == 0) {
         begin_child(patience);
@@ -20,11 +22,16 @@ static int elsewhere(int (*work)(const char *), const char *directory) {
         pid_t inner = fork();
         if (inner == 0) {
             begin_child(patience);
-            _exit(work(directory) != 0 || check_failures != 0);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            work(directory);
+            _exit(check_failures != 0);
         }
         _exit(wait_for(inner));
     }
-    return wait_for(middle);
+    return middle;
+}
+
+static void nothing(const char *directory UNUSED) {
 }
 
 static void check_holds(shale_cache *cache, const char *key, const char *text) {
@@ -34,97 +41,102 @@ static void check_holds(shale_cache *cache, const char *key, const char *text) {
     shale_value_free(&value);
 }
 
-static int nothing(const char *directory UNUSED) {
-    return 0;
+static uint64_t ask(shale_cache *cache, const char *key) {
+    shale_lease_options options = {.struct_size = sizeof options, .lease_ms = hour, .flags = SHALE_LEASE_RECORDED};
+    shale_value value = SHALE_VALUE_INIT;
+    uint64_t lease = 0;
+    CHECK_STATUS(SHALE_MISS, shale_lease(cache, key, strlen(key), &options, &value, &lease));
+    shale_value_free(&value);
+    return lease;
 }
 
-static int is_refused(const char *directory) {
-    shale_cache *cache = NULL;
-    CHECK_STATUS(SHALE_E_BUSY, shale_open(directory, &four_mib, &cache));
-    CHECK(strstr(shale_last_error(), directory) && strstr(shale_last_error(), "PID namespace"));
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &read_only, &cache));
-    check_holds(cache, "here", "value");
-    CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
-    return 0;
-}
+static gate ready, go_on;
 
-static int writes(const char *directory) {
+static void writes(const char *directory) {
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
     check_holds(cache, "here", "value");
     CHECK_STATUS(SHALE_OK, set_text(cache, "elsewhere", "value", NULL));
-    return shale_close(cache);
+    CHECK_EQUAL(0, ask(cache, "loaded here"));
+    CHECK(ask(cache, "loaded elsewhere") != 0);
+    pass(&ready);
+    await(&go_on);
+    check_holds(cache, "here", "again");
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-static gate ready;
+/* Under the lock of a shard: a store happens there. */
+static void wait_at_store(const void *at UNUSED) {
+    shim_faults.store = NULL;
+    pass(&ready);
+    for (;;)
+        pause();
+}
+static long wait_under_lock(const char *name) {
+    if (strcmp(name, "lock_try") == 0)
+        shim_faults.store = wait_at_store;
+    return 0;
+}
 
-static int writes_until_killed(const char *directory) {
+static void holds_a_lock(const char *directory) {
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
-    CHECK_STATUS(SHALE_OK, set_text(cache, "killed", "value", NULL));
-    pass(&ready);
-    for (uint32_t n = 0;; n = (n + 1) % 1000)
-        shale_set(cache, &n, sizeof n, &n, sizeof n, NULL);
+    CHECK(ask(cache, "lent") != 0);
+    shim_faults.call = wait_under_lock;
+    set_text(cache, "here", "unfinished", NULL);
 }
 
 int main(void) {
     watch(patience);
     char *directory = path_to("cache");
-    if (elsewhere(nothing, directory) == SKIPPED) {
+    if (wait_for(begin_elsewhere(nothing, directory)) == SKIPPED) {
         fprintf(stderr, "skipped: no right to make PID namespaces\n");
         finish();
         return SKIPPED;
     }
     ready = make_gate();
+    go_on = make_gate();
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
     CHECK_STATUS(SHALE_OK, set_text(cache, "here", "value", NULL));
-    for (int i = 0; i < 3; i++) {
-        CHECK_EQUAL(0, elsewhere(is_refused, directory));
-        CHECK_STATUS(SHALE_OK, set_text(cache, "here", "value", NULL));
-        check_holds(cache, "here", "value");
-    }
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    CHECK(ask(cache, "loaded here") != 0);
 
-    /* One after the other works. */
-    CHECK_EQUAL(0, elsewhere(writes, directory));
-    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
+    pid_t other = begin_elsewhere(writes, directory);
+    await(&ready);
     check_holds(cache, "elsewhere", "value");
-    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    CHECK_EQUAL(0, ask(cache, "loaded elsewhere"));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "here", "again", NULL));
+    pass(&go_on);
+    CHECK_EQUAL(0, wait_for(other));
+    CHECK(ask(cache, "loaded elsewhere") != 0); /* its holder has closed the cache */
 
-    /* While they are in there it is busy here; when they are killed it is free. */
+    /* One that holds a lock is waited for as long as it lives, and no longer. */
     for (int i = 0; i < 5; i++) {
-        pid_t middle = fork();
-        if (middle == 0) {
-            begin_child(patience);
-            REQUIRE(unshare(CLONE_NEWPID) == 0);
-            pid_t inner = fork();
-            if (inner == 0) {
-                begin_child(patience);
-                writes_until_killed(directory);
-            }
-            await(&ready);
-            pass(&ready);
-            sleep_us(1000 * i);
-            shale_cache *other = NULL;
-            CHECK_STATUS(SHALE_E_BUSY, shale_open(directory, &four_mib, &other));
-            CHECK_STATUS(SHALE_OK, shale_open(directory, &read_only, &other));
-            check_holds(other, "killed", "value");
-            CHECK_STATUS(SHALE_OK, shale_close(other));
-            kill(inner, SIGKILL);
-            CHECK_EQUAL(128 + SIGKILL, wait_for(inner));
-            _exit(check_failures != 0);
-        }
-        CHECK_EQUAL(0, wait_for(middle));
+        other = begin_elsewhere(holds_a_lock, directory);
         await(&ready);
+        CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "here", "in vain", NULL));
+        CHECK(strstr(shale_last_error(), directory) &&
+              strstr(shale_last_error(), "a process in another PID namespace"));
+        check_holds(cache, "here", "again");
+        kill(other, SIGKILL); /* and with it, its child's namespace */
+        CHECK_EQUAL(128 + SIGKILL, wait_for(other));
+        shale_status status;
+        do
+            status = set_text(cache, "here", "again", NULL);
+        while (status == SHALE_E_BUSY); /* until the kernel has ended the child */
+        CHECK_STATUS(SHALE_OK, status);
+        check_holds(cache, "here", "again");
+        CHECK(ask(cache, "lent") != 0);
+        CHECK_STATUS(SHALE_OK, shale_remove(cache, "elsewhere", 9, 0));
+        CHECK_STATUS(SHALE_OK, set_text(cache, "elsewhere", "value", NULL));
+        CHECK_STATUS(SHALE_OK, shale_close(cache)); /* and its leases end */
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
-        check_holds(cache, "here", "value");
-        check_holds(cache, "killed", "value");
-        CHECK_STATUS(SHALE_OK, set_text(cache, "killed", "again", NULL));
-        CHECK_STATUS(SHALE_OK, shale_close(cache));
     }
+    CHECK_EQUAL(0, stats_of(cache).rebuilds);
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
     close_gate(&ready);
+    close_gate(&go_on);
     free(directory);
     return finish();
 }

@@ -159,7 +159,7 @@ static bool is_reader;
 
 /* A handle that may write waits for the lock, a read-only one sleeps. */
 static long note_wait(const char *name) {
-    if (strcmp(name, "mutex_lock") == 0)
+    if (strcmp(name, "lock_try") == 0)
         atomic_store(&ledger->is_waiting, true);
     return 0;
 }

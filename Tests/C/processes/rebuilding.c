@@ -147,7 +147,7 @@ static bool waits_here;
 static atomic_uint *locks;
 
 static long note_wait(const char *name) {
-    if (strcmp(name, "mutex_lock") == 0) {
+    if (strcmp(name, "lock_try") == 0) {
         atomic_fetch_add(locks, 1);
         atomic_store(is_waiting, true);
     }

@@ -55,7 +55,7 @@ static void stop_at_store(const void *at UNUSED) {
 }
 /* A store is under the lock once it is taken. */
 static long stop_under_lock(const char *name) {
-    if (strcmp(name, "mutex_lock") == 0)
+    if (strcmp(name, "lock_try") == 0)
         shim_faults.store = stop_at_store;
     return 0;
 }

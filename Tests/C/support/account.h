@@ -195,7 +195,7 @@ static bool account_read_super(audit *a) {
 static bool account_read_head(audit *a) {
     const unsigned char *head = a->index;
     struct stat index, data;
-    uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.region, sizeof(pthread_mutex_t)};
+    uint64_t geometry[] = {a->l.shards, a->l.segment_size, a->l.rows, a->l.region};
     if (word_at(head) != INDEX_MAGIC ||
         word_at(head + index_secret_check) != account_hash(&a->secret, 8, INDEX_MAGIC)) {
         account_fault(a, "the index is not this cache's");

@@ -31,13 +31,13 @@ enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previ
        segment_check = 40, segment_lsn = 48, segment_tail_offset = 56, segment_log = 60 };
 
 /* Fields of the index head. */
-enum { index_version = 12, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
+enum { index_version = 13, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
        index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_own_birth = 120,
-       index_data_birth = 128, index_sum = 136, index_data_changed = 144, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
+       index_data_birth = 128, index_sum = 136, index_owners = 152, index_owner_rows = 160, index_data_changed = 144, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
        index_counters = 4096 };
 
 /* Fields of a shard header. */
-enum { shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generations = 88, shard_tag_counts = 960, shard_stamp = 128, shard_state = 192,
+enum { shard_lock = 8, shard_shape = 64, shard_moves = 72, shard_epoch = 80, shard_tag_generations = 88, shard_tag_counts = 960, shard_stamp = 128, shard_state = 192,
        shard_entries = 200, shard_live = 208, shard_raw = 216, shard_stored = 224, shard_pinned = 232, shard_used = 240,
        shard_head_frame = 256, shard_head_offset = 264, shard_head_number = 272, shard_tail_offset = 280,
        shard_queue_first = 288, shard_queue_count = 296, shard_tail_number = 304, shard_proven_tail = 312,

@@ -2,7 +2,7 @@ import Glibc
 
 /// The headers of a cache's files, read as Documentation/internals/format.md describes them, without opening the cache.
 struct Layout {
-    static let indexVersion: UInt64 = 12
+    static let indexVersion: UInt64 = 13
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
@@ -14,6 +14,8 @@ struct Layout {
     let capacity: UInt64
     /// Whether there is an index, and whether it has the version that this code reads.
     let hasIndex, knowsIndex: Bool
+    /// The index's version; 0 without one.
+    let indexVersion: UInt64
     let perShard: [Shard]
     /// The numbers of the dictionaries in use.
     let dictionaries: [Int]
@@ -36,11 +38,12 @@ struct Layout {
         }
         let path = "\(directory)/shale.index"
         guard let head = try? Words(path, 4096) else {
-            (hasIndex, knowsIndex, perShard, dictionaries) = (false, false, [], [])
+            (hasIndex, knowsIndex, indexVersion, perShard, dictionaries) = (false, false, 0, [], [])
             return
         }
         hasIndex = true
-        knowsIndex = head[8, or: 0] == Layout.indexVersion
+        indexVersion = head[8, or: 0]
+        knowsIndex = indexVersion == Layout.indexVersion
         guard knowsIndex else {
             (perShard, dictionaries) = ([], [])
             return

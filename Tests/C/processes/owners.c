@@ -1,0 +1,324 @@
+/* Owners of locks: a lock ends with its thread, its process, and with no descriptor; a child is an owner of its own; a
+ * dead owner's number may come again. */
+#include "afterwards.h"
+#include "faults.h"
+#include "files.h"
+#include "gate.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+enum { limit = 30, owner_mask = (1 << 30) - 1, thread_has_ended = owner_mask };
+
+static const shale_options one_shard = {
+    .struct_size = sizeof one_shard, .capacity = 4 << 20, .flags = SHALE_OPEN_NO_SYNC, .lock_timeout_ms = limit};
+
+static char *directory;
+
+static uint32_t *lock_of(const mapped_file *index) {
+    return (uint32_t *)(void *)(index->bytes + index_head_bytes + shard_lock);
+}
+static uint32_t last_number(const mapped_file *index) {
+    return (uint32_t)word_at(index->bytes + index_owners);
+}
+
+/* Until the kernel has ended the owner's lock. */
+static void set_once_free(shale_cache *cache, const char *text) {
+    shale_status status;
+    do
+        status = set_text(cache, "key", text, NULL);
+    while (status == SHALE_E_BUSY);
+    CHECK_STATUS(SHALE_OK, status);
+}
+
+/* ---- a holder, of each kind ---- */
+
+static gate held;
+
+/* At the first store under the lock. */
+static void (*in_hold)(void);
+static pthread_t holder;
+static void at_store(const void *at UNUSED) {
+    if (!pthread_equal(pthread_self(), holder))
+        return;
+    shim_faults.store = NULL;
+    in_hold();
+}
+static long under_lock(const char *name) {
+    if (strcmp(name, "lock_try") == 0 && pthread_equal(pthread_self(), holder))
+        shim_faults.store = at_store;
+    return 0;
+}
+static void hold(shale_cache *cache) {
+    holder = pthread_self();
+    shim_faults.call = under_lock;
+    set_text(cache, "key", "unfinished", NULL);
+    shim_faults.call = NULL;
+}
+
+static void stay(void) {
+    pass(&held);
+    for (;;)
+        pause();
+}
+
+static pid_t begin_holder(shale_cache *cache, void (*what)(void)) {
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(patience);
+        die_with_parent();
+        in_hold = what;
+        hold(cache);
+        _exit(1);
+    }
+    await(&held);
+    return child;
+}
+
+static void test_process(shale_cache *cache) {
+    pid_t child = begin_holder(cache, stay);
+    CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "key", "in vain", NULL));
+    kill(child, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    set_once_free(cache, "after a kill");
+}
+
+/* Its descriptors do not matter. */
+static void close_and_stay(void) {
+    int written = fcntl(held.ends[1], F_DUPFD, 500);
+    for (int fd = 3; fd < 500; fd++)
+        close(fd);
+    held.ends[1] = written;
+    stay();
+}
+
+static void test_closed_descriptors(shale_cache *cache) {
+    pid_t child = begin_holder(cache, close_and_stay);
+    for (int i = 0; i < 5; i++)
+        CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "key", "in vain", NULL));
+    kill(child, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    set_once_free(cache, "after closed descriptors");
+}
+
+/* A caller whose descriptor leads to another file asks nothing of that file. */
+static void test_reused_descriptor(shale_cache *cache) {
+    pid_t child = begin_holder(cache, stay), asker = fork();
+    if (asker == 0) {
+        begin_child(patience);
+        int other = open("/dev/null", O_RDWR);
+        for (int fd = 3; fd < 200; fd++)
+            if (fd != other)
+                dup2(other, fd);
+        for (int i = 0; i < 5; i++)
+            CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "key", "in vain", NULL));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(asker));
+    kill(child, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    set_once_free(cache, "after reused descriptors");
+}
+
+/* ---- threads ---- */
+
+static void end_thread(void) {
+    pthread_exit(NULL);
+}
+static void *hold_in_thread(void *cache) {
+    hold(cache);
+    return NULL;
+}
+static void test_thread(shale_cache *cache, const mapped_file *index) {
+    pthread_t thread;
+    in_hold = end_thread;
+    REQUIRE(pthread_create(&thread, NULL, hold_in_thread, cache) == 0);
+    REQUIRE(pthread_join(thread, NULL) == 0);
+    shim_faults.call = NULL;
+    CHECK_EQUAL(thread_has_ended, *lock_of(index) & owner_mask);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "after a thread", NULL));
+    CHECK_EQUAL(0, *lock_of(index));
+}
+
+/* A waiter is woken, and the next one too: nothing waits for a time limit. */
+static _Atomic int unfinished;
+static void *set_in_thread(void *cache) {
+    for (int i = 0; i < 2000; i++)
+        if (set_text(cache, "key", "by a thread", NULL) == SHALE_E_BUSY)
+            i--;
+    atomic_fetch_sub(&unfinished, 1);
+    return NULL;
+}
+static void test_waiters(shale_cache *cache, const mapped_file *index) {
+    pthread_t threads[8];
+    atomic_store(&unfinished, 8);
+    for (int i = 0; i < 8; i++)
+        REQUIRE(pthread_create(&threads[i], NULL, set_in_thread, cache) == 0);
+    for (int i = 0; i < 8; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_EQUAL(0, atomic_load(&unfinished));
+    CHECK_EQUAL(0, *lock_of(index));
+}
+
+/* A thread that got the lock after it had waited says that others may still wait. */
+static uint32_t word_in_hold;
+static const mapped_file *watched;
+static void note_word(void) {
+    word_in_hold = *lock_of(watched);
+}
+static void *hold_after_wait(void *cache) {
+    in_hold = note_word;
+    hold(cache);
+    return NULL;
+}
+static void test_mark(shale_cache *cache, const mapped_file *index) {
+    pthread_t thread;
+    watched = index;
+    pid_t child = begin_holder(cache, stay);
+    REQUIRE(pthread_create(&thread, NULL, hold_after_wait, cache) == 0);
+    while (!(__atomic_load_n(lock_of(index), __ATOMIC_RELAXED) >> 31))
+        sleep_us(100);
+    kill(child, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    pthread_join(thread, NULL);
+    if (word_in_hold) /* it was not refused before the kernel had ended the child */
+        CHECK(word_in_hold >> 31);
+    set_once_free(cache, "after a mark");
+}
+
+/* ---- children ---- */
+
+/* A child has a number of its own from the fork on, although it may open nothing any more; and what it holds ends with
+ * it. */
+static void test_child(shale_cache *cache, const mapped_file *index) {
+    uint32_t before = last_number(index);
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(patience);
+        struct rlimit none = {0, 0};
+        CHECK_EQUAL(before + 1, last_number(index));
+        REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+        CHECK_STATUS(SHALE_OK, set_text(cache, "key", "by a child", NULL));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    CHECK_EQUAL(before + 1, last_number(index));
+}
+
+/* A child that lives on keeps no lock of its parent's alive. */
+static void test_orphan(shale_cache *cache) {
+    gate living = make_gate();
+    pid_t parent = fork();
+    if (parent == 0) {
+        begin_child(patience);
+        die_with_parent();
+        in_hold = stay;
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(patience);
+            await(&living);
+            CHECK_STATUS(SHALE_OK, set_text(cache, "key", "by the orphan", NULL));
+            pass(&held);
+            _exit(check_failures != 0);
+        }
+        hold(cache);
+        _exit(1);
+    }
+    await(&held);
+    CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "key", "in vain", NULL));
+    kill(parent, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(parent));
+    set_once_free(cache, "beside an orphan");
+    pass(&living);
+    await(&held);
+    close_gate(&living);
+}
+
+/* Made by the system call alone: it gets a number at its first call. */
+static void test_raw_child(shale_cache *cache, const mapped_file *index) {
+    uint32_t before = last_number(index);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0) {
+        bool is_ok = last_number(index) == before && set_text(cache, "key", "by a raw child", NULL) == SHALE_OK &&
+                     last_number(index) == before + 1;
+        _exit(!is_ok);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+}
+
+/* ---- numbers ---- */
+
+/* All numbers were given, and the next one is that of an owner that died with the lock. The one after it is alive. */
+static void test_numbers_come_again(shale_cache *cache, const mapped_file *index) {
+    uint32_t *counter = (uint32_t *)(void *)(index->bytes + index_owners);
+    shale_cache *second = NULL;
+    *counter = owner_mask - 3;
+    pid_t child = begin_holder(cache, stay); /* its number: owner_mask - 2 */
+    uint32_t number = *lock_of(index) & owner_mask;
+    CHECK_EQUAL(owner_mask - 2, number);
+    kill(child, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+    *counter = number - 1;
+    do { /* until the kernel has ended the lock */
+        *counter = number - 1;
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &one_shard, &second));
+        if (*counter != number)
+            CHECK_STATUS(SHALE_OK, shale_close(second));
+    } while (*counter != number);
+    CHECK_EQUAL(thread_has_ended, *lock_of(index) & owner_mask);
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "after a number", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(second));
+
+    /* Around, past the mark of a thread, 0 and those that live. */
+    *counter = owner_mask - 1;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &one_shard, &second));
+    CHECK_EQUAL(2, *counter & owner_mask); /* `cache` has 1 */
+    CHECK_STATUS(SHALE_OK, set_text(second, "key", "after all numbers", NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(second));
+}
+
+/* ---- in memory ---- */
+
+static void test_memory(void) {
+    shale_cache *cache = require_open(NULL, (shale_options){.capacity = 4 << 20, .lock_timeout_ms = limit});
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    for (int i = 0; i < 3; i++) {
+        pid_t child = begin_holder(cache, stay);
+        CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "key", "in vain", NULL));
+        CHECK(strstr(shale_last_error(), "process"));
+        kill(child, SIGKILL);
+        CHECK_EQUAL(128 + SIGKILL, wait_for(child));
+        set_once_free(cache, "after a kill");
+    }
+    CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+}
+
+int main(void) {
+    watch(patience);
+    directory = path_to("cache");
+    held = make_gate();
+    shale_cache *cache = NULL;
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &one_shard, &cache));
+    CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
+    mapped_file index = map_file(directory, "shale.index");
+    test_process(cache);
+    test_closed_descriptors(cache);
+    test_reused_descriptor(cache);
+    test_thread(cache, &index);
+    test_waiters(cache, &index);
+    test_mark(cache, &index);
+    test_child(cache, &index);
+    test_orphan(cache);
+    test_raw_child(cache, &index);
+    test_numbers_come_again(cache, &index);
+    test_memory();
+    CHECK_EQUAL(0, stats_of(cache).rebuilds);
+    check_afterwards(cache, directory, "after all");
+    unmap_file(&index);
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    close_gate(&held);
+    free(directory);
+    return finish();
+}
