@@ -12,8 +12,12 @@ static void in_parent(void) { pthread_mutex_unlock(&mutex); }
 /* A child gets its numbers at once, while it has the parent's rights: it may give them up before its first call. If that
  * fails, its first call tries again and reports the error. */
 static void in_child(void) {
+    uint64_t pid_namespace = 0;
+    /* The parent may have made another PID namespace for its children. */
+    if (getppid() == 0) (void)shim_sys_pid_namespace(&pid_namespace);
     shim_lock_hold_none();
     for (struct shim_owner *o = owners; o; o = o->next) {
+        if (pid_namespace) o->pid_namespace = (uint32_t)pid_namespace;
         __atomic_store_n(o->number, 0, __ATOMIC_RELAXED); /* (for kernels that do not clear it: before 4.14) */
         (void)shim_owner_attach(o);
     }

@@ -18,30 +18,25 @@ static _Bool is_ours(const struct shim_owner *o, int fd) {
     return fstat(fd, &s) == 0 && s.st_dev == o->device && s.st_ino == o->inode;
 }
 
-static long checked(const struct shim_owner *o, long fd) {
-    if (fd < 0 || is_ours(o, (int)fd)) return fd;
+static long opened(const struct shim_owner *o, int directory, const char *name, int flags) {
+    long fd;
+    do fd = openat(directory, name, O_RDWR | O_CLOEXEC | O_NONBLOCK | flags);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return -errno;
+    if (is_ours(o, (int)fd)) return fd;
     close((int)fd);
     return -EBADF;
 }
 
-/* Opens the file again, for a description of its own; not through a path if it can be helped, where another file may
- * be by now. */
+/* Opens the file again, for a description of its own: by its name, or, if another file has it by now, by the descriptor,
+ * which takes several times as long. */
 static long open_again(const struct shim_owner *o) {
     SHIM_FAIL("owner_open");
-    long fd = -EBADF;
-    if (is_ours(o, o->file)) {
+    long fd = o->directory < 0 ? -EBADF : opened(o, o->directory, o->name, O_NOFOLLOW);
+    if (fd < 0 && is_ours(o, o->file)) {
         char path[32];
         snprintf(path, sizeof path, "/proc/self/fd/%d", o->file);
-        do fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
-        while (fd < 0 && errno == EINTR);
-        fd = checked(o, fd < 0 ? -errno : fd);
-    }
-    if (fd < 0 && o->directory >= 0) {
-        long named;
-        do named = openat(o->directory, o->name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        while (named < 0 && errno == EINTR);
-        named = checked(o, named < 0 ? -errno : named);
-        if (named >= 0) fd = named;
+        fd = opened(o, AT_FDCWD, path, 0);
     }
     return fd;
 }
@@ -88,16 +83,30 @@ int64_t shim_owner_process(const struct shim_owner *asker, uint32_t number) {
     return found == row(asker, number, found >> 42) ? (int64_t)(found >> 42) : -1;
 }
 
-/* By which this process's uptime is ahead of the machine's (time_namespaces(7)), in milliseconds. */
-static int64_t uptime_ahead(void) {
+/* By which this process's uptime is ahead of the machine's (time_namespaces(7)), in milliseconds; `known` if that cannot
+ * be read. The kernel shows the offsets of the namespace for children. A process that has another one itself has
+ * unshared it, most likely in the machine's own. */
+static int64_t uptime_ahead(int64_t known) {
+    struct stat own, of_children;
     char text[256];
+    if (stat("/proc/self/ns/time", &own) < 0 || stat("/proc/self/ns/time_for_children", &of_children) < 0 ||
+        own.st_ino != of_children.st_ino)
+        return known;
     ssize_t size = shim_sys_read_file("/proc/self/timens_offsets", text, sizeof text - 1);
-    if (size <= 0) return 0;
+    if (size <= 0) return known;
     text[size] = 0;
     const char *line = strstr(text, "monotonic");
     long long seconds = 0, nanoseconds = 0;
-    if (!line || sscanf(line + 9, "%lld %lld", &seconds, &nanoseconds) != 2) return 0;
+    if (!line || sscanf(line + 9, "%lld %lld", &seconds, &nanoseconds) != 2) return known;
     return seconds * 1000 + nanoseconds / 1000000;
+}
+
+int64_t shim_owner_uptime_ms(struct shim_owner *o) {
+    if (!__atomic_load_n(&o->knows_uptime, __ATOMIC_ACQUIRE)) {
+        __atomic_store_n(&o->uptime_ahead, uptime_ahead(o->uptime_ahead), __ATOMIC_RELAXED);
+        __atomic_store_n(&o->knows_uptime, 1, __ATOMIC_RELEASE);
+    }
+    return shim_uptime_ms() - __atomic_load_n(&o->uptime_ahead, __ATOMIC_RELAXED);
 }
 
 /* Numbers are given again after 2^30 others. So a lock may still have this one, of an owner that died with it. */
@@ -113,8 +122,9 @@ static void end_former_owner(const struct shim_owner *o, uint32_t number) {
     }
 }
 
-/* The mapping keeps the description, and with it the lock. */
-static long make_anchor(struct shim_owner *o, int fd) {
+/* ---- what keeps the description, and with it the lock ------------------------------- */
+
+static long map(struct shim_owner *o, int fd) {
     SHIM_FAIL("owner_map");
     void *anchor = mmap(NULL, page(), PROT_NONE, MAP_SHARED, fd, 0);
     if (anchor == MAP_FAILED) return -errno;
@@ -127,7 +137,45 @@ static long make_anchor(struct shim_owner *o, int fd) {
     return 0;
 }
 
+/* A daemonizing program closes 0, 1 and 2. */
+static long keep_descriptor(struct shim_owner *o, int fd) {
+    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+    close(fd);
+    if (kept < 0) return -e;
+    o->descriptor = kept;
+    return 0;
+}
+
+/* Closes `fd`. A mapping in overlayfs, or in another file system on top of one, refers to the file below: there, the
+ * first owner finds that its lock is gone, and the descriptor is kept instead. */
+static long keep(struct shim_owner *o, int fd, uint32_t number) {
+    if (o->keeps_descriptor) return keep_descriptor(o, fd);
+    long result = map(o, fd);
+    close(fd);
+    if (result < 0 || shim_sys_is_locked(o->file, FIRST_BYTE + number)) return result;
+    munmap(o->anchor, page());
+    fd = (int)open_again(o);
+    if (fd < 0) return fd;
+    result = lock_byte(fd, number);
+    if (result < 0) {
+        close(fd);
+        return result;
+    }
+    o->keeps_descriptor = 1;
+    return keep_descriptor(o, fd);
+}
+
+static void let_go(struct shim_owner *o) {
+    if (!o->keeps_descriptor)
+        munmap(o->anchor, page());
+    else if (o->descriptor >= 0 && is_ours(o, o->descriptor))
+        close(o->descriptor);
+    o->descriptor = -1;
+}
+
 long shim_owner_attach(struct shim_owner *o) {
+    /* In a child, the descriptor is the parent's (and the mapping is not there). */
+    if (o->keeps_descriptor) let_go(o);
     long fd = open_again(o), result;
     uint32_t number;
     if (fd < 0) return fd;
@@ -135,10 +183,13 @@ long shim_owner_attach(struct shim_owner *o) {
         number = (__atomic_fetch_add(o->counter, 1, __ATOMIC_RELAXED) + 1) & SHIM_OWNER_MASK;
         result = number == 0 || number == SHIM_OWNER_ENDED ? -EAGAIN : lock_byte((int)fd, number);
     } while (result == -EAGAIN);
-    if (result == 0) result = make_anchor(o, (int)fd);
-    close((int)fd);
+    if (result < 0) {
+        close((int)fd);
+        return result;
+    }
+    result = keep(o, (int)fd, number);
     if (result < 0) return result;
-    o->uptime_ahead = uptime_ahead();
+    __atomic_store_n(&o->knows_uptime, 0, __ATOMIC_RELAXED);
     end_former_owner(o, number);
     __atomic_store_n(o->rows + number % SHIM_OWNER_ROWS, row(o, number, (uint64_t)getpid()), __ATOMIC_RELAXED);
     __atomic_store_n(o->number, number, __ATOMIC_RELEASE);
@@ -153,6 +204,7 @@ static long make_number(struct shim_owner *o) {
     if (p == MAP_FAILED) return -errno;
     (void)madvise(p, page(), MADV_WIPEONFORK);
     o->number = p;
+    o->descriptor = -1;
     return 0;
 }
 
@@ -177,6 +229,7 @@ long shim_owner_begin_private(struct shim_owner *o) {
     o->number = calloc(1, sizeof *o->number);
     if (!o->number) return -ENOMEM;
     *o->number = 1;
+    o->knows_uptime = 1;
     return 0;
 }
 
@@ -196,7 +249,7 @@ void shim_owner_end(struct shim_owner *o) {
         (void)shim_forbid_forks();
         shim_forks_remove(o);
         /* (A child without a number has no such mapping: another one may be there.) */
-        if (shim_owner_number(o)) munmap(o->anchor, page());
+        if (shim_owner_number(o)) let_go(o);
         munmap(o->number, page());
         shim_permit_forks();
     }

@@ -281,8 +281,8 @@ enum {
 
 /* The identity by which a handle of one process owns locks and leases: a number that no other owner of the same index
  * has, and a lock of the kernel on byte 2^61 + number of a file, which ends with the process, whatever its namespace and
- * libc. That lock belongs to an open file description of its own, which nothing but a mapping refers to: forked
- * children do not get it, and closing descriptors does not end it. */
+ * libc. That lock belongs to an open file description of its own, which nothing but a mapping refers to, so that forked
+ * children do not get it, and closing descriptors does not end it (on overlayfs: a descriptor, which children close). */
 struct shim_owner {
     /* Set before `shim_owner_begin`, and constant then. */
     int file, directory; /* descriptors; `directory` is -1 if the file has no name there */
@@ -296,8 +296,13 @@ struct shim_owner {
 
     /* 0 in a child that has no number yet. In a page of its own, which the kernel clears in children. */
     uint32_t *number;
-    void *anchor; /* the mapping that keeps the description */
-    int64_t uptime_ahead; /* milliseconds by which this time namespace's uptime exceeds the machine's */
+    /* What keeps the description: the mapping, or the descriptor (-1: none). */
+    _Bool keeps_descriptor;
+    void *anchor;
+    int descriptor;
+    /* Milliseconds by which this time namespace's uptime exceeds the machine's; read when first needed. */
+    _Bool knows_uptime;
+    int64_t uptime_ahead;
     struct shim_owner *next, **link;
 };
 enum { SHIM_OWNER_ROWS = 32 };
@@ -325,9 +330,7 @@ _Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number);
 /* The process with a number; 0: unknown, -1: in another PID namespace. */
 int64_t shim_owner_process(const struct shim_owner *asker, uint32_t number);
 /* Like `shim_uptime_ms`, the same in all time namespaces. */
-static inline int64_t shim_owner_uptime_ms(const struct shim_owner *owner) {
-    return shim_uptime_ms() - owner->uptime_ahead;
-}
+int64_t shim_owner_uptime_ms(struct shim_owner *owner);
 
 /* ---- locks of all threads and processes (lock.c) ------------------------- */
 

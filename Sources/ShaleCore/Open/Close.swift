@@ -45,7 +45,7 @@ extension Engine {
             _ = shim_sys_close(fd)
             return nil
         }
-        let lock = SetupLock(fd, pidNamespace: files.pidNamespace)
+        let lock = SetupLock(fd, pidNamespace: UInt64(ref.pointee.owner.pointee.pid_namespace))
         let locked = (try? lock.take(sharing: false, files.path, ref.pointee.waits)) ?? -Int(SHIM_ETIMEDOUT)
         _ = shim_sys_close(locked == 0 ? files.data : fd)
         if locked != 0 { return locked }

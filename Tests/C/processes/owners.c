@@ -6,7 +6,9 @@
 #include "gate.h"
 
 #include <pthread.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 enum { limit = 30, owner_mask = (1 << 30) - 1, thread_has_ended = owner_mask };
@@ -295,17 +297,17 @@ static void test_memory(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
 }
 
-int main(void) {
-    watch(patience);
-    directory = path_to("cache");
-    held = make_gate();
+static void test_in(const char *place, bool may_close_descriptors) {
+    directory = path_to(place);
     shale_cache *cache = NULL;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &one_shard, &cache));
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
     mapped_file index = map_file(directory, "shale.index");
     test_process(cache);
-    test_closed_descriptors(cache);
-    test_reused_descriptor(cache);
+    if (may_close_descriptors) {
+        test_closed_descriptors(cache);
+        test_reused_descriptor(cache);
+    }
     test_thread(cache, &index);
     test_waiters(cache, &index);
     test_mark(cache, &index);
@@ -313,12 +315,40 @@ int main(void) {
     test_orphan(cache);
     test_raw_child(cache, &index);
     test_numbers_come_again(cache, &index);
-    test_memory();
     CHECK_EQUAL(0, stats_of(cache).rebuilds);
     check_afterwards(cache, directory, "after all");
     unmap_file(&index);
     CHECK_STATUS(SHALE_OK, shale_close(cache));
-    close_gate(&held);
     free(directory);
+}
+
+/* The directory "merged" becomes an overlay, in a mount namespace of this process. */
+static bool make_overlay(void) {
+    char *lower = path_to("lower"), *upper = path_to("upper"), *work = path_to("work"), *merged = path_to("merged");
+    char options[1024];
+    REQUIRE(mkdir(lower, 0700) == 0 && mkdir(upper, 0700) == 0 && mkdir(work, 0700) == 0 && mkdir(merged, 0700) == 0);
+    snprintf(options, sizeof options, "lowerdir=%s,upperdir=%s,workdir=%s", lower, upper, work);
+    bool is_made = unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                   mount("overlay", merged, "overlay", 0, options) == 0;
+    if (!is_made)
+        fprintf(stderr, "not tested: overlayfs (%s)\n", strerror(errno));
+    free(lower), free(upper), free(work), free(merged);
+    return is_made;
+}
+
+int main(void) {
+    watch(patience);
+    held = make_gate();
+    test_in("cache", true);
+    test_memory();
+    pid_t child = fork();
+    if (child == 0) {
+        begin_child(patience);
+        if (make_overlay())
+            test_in("merged", false);
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+    close_gate(&held);
     return finish();
 }
