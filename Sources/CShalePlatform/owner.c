@@ -50,6 +50,12 @@ static long lock_byte(int fd, uint32_t number) {
     return r < 0 ? -errno : 0;
 }
 
+/* True if that cannot be determined. */
+static _Bool is_locked(int fd, uint32_t number) {
+    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FIRST_BYTE + number, .l_len = 1};
+    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
+}
+
 _Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number) {
     if (number == 0 || number >= SHIM_OWNER_ENDED) return 1;
     if (asker->file < 0 || number == shim_owner_number(asker)) return 0;
@@ -58,14 +64,13 @@ _Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number) {
 #endif
     /* Before and after: another file's byte is not locked. */
     if (is_ours(asker, asker->file)) {
-        _Bool is_locked = shim_sys_is_locked(asker->file, FIRST_BYTE + number);
-        return !is_locked && is_ours(asker, asker->file);
+        return !is_locked(asker->file, number) && is_ours(asker, asker->file);
     }
     long fd = open_again(asker);
     if (fd < 0) return 0;
-    _Bool is_locked = shim_sys_is_locked((int)fd, FIRST_BYTE + number);
+    _Bool is_dead = !is_locked((int)fd, number);
     close((int)fd);
-    return !is_locked;
+    return is_dead;
 }
 
 /* ---- numbers ----------------------------------------------------------------- */
@@ -152,7 +157,7 @@ static long keep(struct shim_owner *o, int fd, uint32_t number) {
     if (o->keeps_descriptor) return keep_descriptor(o, fd);
     long result = map(o, fd);
     close(fd);
-    if (result < 0 || shim_sys_is_locked(o->file, FIRST_BYTE + number)) return result;
+    if (result < 0 || is_locked(o->file, number)) return result;
     munmap(o->anchor, page());
     fd = (int)open_again(o);
     if (fd < 0) return fd;

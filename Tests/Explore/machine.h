@@ -405,8 +405,11 @@ WRAP(void, free, void *p) {
 }
 
 WRAP(int, openat, int directory, const char *path, int flags, ...) {
+    int fd;
     if (strcmp(path, ".") == 0)
         return new_descriptor(1, 0);
+    if (sscanf(path, "/proc/self/fd/%d", &fd) == 1 && descriptor_of(fd))
+        return new_descriptor(2, descriptor_of(fd)->file);
     for (int n = 0; n < names; n++) {
         if (strcmp(path, file_names[n]) != 0)
             continue;
@@ -432,9 +435,6 @@ WRAP(int, openat, int directory, const char *path, int flags, ...) {
 WRAP(int, open, const char *path, int flags, ...) {
     if (current_process >= 0 && flags & O_DIRECTORY)
         return new_descriptor(1, 0);
-    int fd;
-    if (current_process >= 0 && sscanf(path, "/proc/self/fd/%d", &fd) == 1 && descriptor_of(fd))
-        return new_descriptor(2, descriptor_of(fd)->file);
     if (current_process >= 0)
         return fail(ENOENT);
     return openat(AT_FDCWD, path, flags, 0600);
