@@ -43,6 +43,6 @@ extension CacheFiles {
     func cannotAttach(_ result: Int) -> Failure {
         Failure.system(
             "attach this process to", path, isMemory ? "the cache in memory" : CacheFiles.indexName, result,
-            advice: "open the cache again in this process")
+            advice: "let this process open the file, or fork before giving up the right to")
     }
 }
