@@ -44,8 +44,9 @@
  *   5. A call that fails leaves its key unchanged.
  *   6. Any function may return INVALID for its arguments, and MEMORY. Any
  *      function that takes a cache may return BUSY, if lock_timeout_ms expires
- *      or if the directory was removed or replaced, and IO, if a lock or a
- *      descriptor of the cache was destroyed. With a read-only handle, a
+ *      or if the directory was removed or replaced, and IO or PERMISSION, if a
+ *      descriptor of the cache was closed, or this process was forked and could
+ *      not open the files. With a read-only handle, a
  *      function that modifies the cache returns PERMISSION, and one that reads
  *      returns BUSY once a writer has replaced the index. Each function lists
  *      its other errors; Documentation/guide/errors.md lists all of them with
@@ -412,7 +413,7 @@ shale_status shale_get(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULL
  * up to wait_ms for the value and then returns MISS.
  *
  * A lease is advisory: it does not prevent sets of the key. It ends with its release,
- * its time, or the process that requested or last renewed it. A cache of 16 MiB or more
+ * its time, or the handle or process that requested or last renewed it. A cache of 16 MiB or more
  * records at least 4,096 leases at once, a smaller one in proportion. Further leases are
  * granted without a record, and other callers may get them too; with
  * SHALE_LEASE_RECORDED they are refused: `*lease` is 0 and the value's flags contain

@@ -8,6 +8,9 @@
 /* Far behind the locks of `FileLock`. */
 #define FIRST_BYTE (INT64_C(1) << 61)
 
+/* The kernel's PROC_TIME_INIT_INO. */
+#define INITIAL_TIME_NAMESPACE 0xEFFFFFFAu
+
 static size_t page(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 /* ---- the file ---------------------------------------------------------------- */
@@ -89,14 +92,12 @@ int64_t shim_owner_process(const struct shim_owner *asker, uint32_t number) {
 }
 
 /* By which this process's uptime is ahead of the machine's (time_namespaces(7)), in milliseconds; `known` if that cannot
- * be read. The kernel shows the offsets of the namespace for children. A process that has another one itself has
- * unshared it, most likely in the machine's own. */
+ * be read. The kernel shows the offsets of the namespace for children: another one after unshare. */
 static int64_t uptime_ahead(int64_t known) {
     struct stat own, of_children;
     char text[256];
-    if (stat("/proc/self/ns/time", &own) < 0 || stat("/proc/self/ns/time_for_children", &of_children) < 0 ||
-        own.st_ino != of_children.st_ino)
-        return known;
+    if (stat("/proc/self/ns/time", &own) < 0 || stat("/proc/self/ns/time_for_children", &of_children) < 0) return known;
+    if (own.st_ino != of_children.st_ino) return own.st_ino == INITIAL_TIME_NAMESPACE ? 0 : known;
     ssize_t size = shim_sys_read_file("/proc/self/timens_offsets", text, sizeof text - 1);
     if (size <= 0) return known;
     text[size] = 0;
@@ -254,7 +255,7 @@ void shim_owner_end(struct shim_owner *o) {
         (void)shim_forbid_forks();
         shim_forks_remove(o);
         /* (A child without a number has no such mapping: another one may be there.) */
-        if (shim_owner_number(o)) let_go(o);
+        if (shim_owner_number(o) || o->keeps_descriptor) let_go(o);
         munmap(o->number, page());
         shim_permit_forks();
     }

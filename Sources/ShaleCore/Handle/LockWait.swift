@@ -104,9 +104,9 @@ struct LockHolder {
     /// Differs between holders.
     let number: UInt32
 
-    init(process: UInt32) {
-        self.process = Int64(process)
-        number = process
+    init(process: Int64) {
+        self.process = process
+        number = UInt32(truncatingIfNeeded: process)
     }
 
     /// `word`: of a shard's lock.

@@ -47,9 +47,11 @@ struct SetupLock {
         return tryToTake(sharing, waiting: true)
     }
 
-    /// The holder's PID; 0 if it is unknown, or in another namespace.
-    private var holder: UInt32 {
+    /// The holder's PID; -1 if it is in another namespace, 0 if it is unknown.
+    private var holder: Int64 {
         let found = shim_sys_next_locked(fd, SetupLock.marks), bits = SetupLock.processBits
-        return found >> bits == mark >> bits ? UInt32(truncatingIfNeeded: found & (1 << bits - 1)) : 0
+        func namespace(_ mark: Int64) -> Int64 { (mark - SetupLock.marks) >> bits }
+        if found < 0 || namespace(found) == 0 || namespace(mark) == 0 { return 0 }
+        return namespace(found) == namespace(mark) ? found & (1 << bits - 1) : -1
     }
 }

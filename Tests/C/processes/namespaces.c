@@ -5,7 +5,12 @@
 #include "faults.h"
 #include "gate.h"
 
+#include <fcntl.h>
 #include <sched.h>
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
 
 enum { limit = 30, hour = 60 * 60 * 1000 };
 
@@ -51,6 +56,7 @@ static uint64_t ask(shale_cache *cache, const char *key) {
 }
 
 static gate ready, go_on;
+static shale_cache *inherited;
 
 static void writes(const char *directory) {
     shale_cache *cache = NULL;
@@ -84,6 +90,56 @@ static void holds_a_lock(const char *directory) {
     CHECK(ask(cache, "lent") != 0);
     shim_faults.call = wait_under_lock;
     set_text(cache, "here", "unfinished", NULL);
+}
+
+/* With the handle that the process was forked with. */
+static void holds_as_a_child(const char *directory UNUSED) {
+    shim_faults.call = wait_under_lock;
+    set_text(inherited, "here", "unfinished", NULL);
+}
+
+static void test_forked_into_a_namespace(shale_cache *cache, const char *directory) {
+    inherited = cache;
+    pid_t other = begin_elsewhere(holds_as_a_child, directory);
+    await(&ready);
+    CHECK_STATUS(SHALE_E_BUSY, set_text(cache, "here", "in vain", NULL));
+    CHECK(strstr(shale_last_error(), "a process in another PID namespace"));
+    kill(other, SIGKILL);
+    CHECK_EQUAL(128 + SIGKILL, wait_for(other));
+    shale_status status;
+    do
+        status = set_text(cache, "here", "again", NULL);
+    while (status == SHALE_E_BUSY);
+    CHECK_STATUS(SHALE_OK, status);
+}
+
+/* A process that gives its children another uptime has its own still. */
+static void test_uptime_of_children(shale_cache *cache, const char *directory) {
+    CHECK(ask(cache, "loaded at any time") != 0);
+    pid_t other = fork();
+    if (other == 0) {
+        begin_child(patience);
+        int offsets = unshare(CLONE_NEWTIME) < 0 ? -1 : open("/proc/self/timens_offsets", O_WRONLY);
+        if (offsets < 0 || write(offsets, "monotonic 86400 0", 17) != 17)
+            _exit(SKIPPED);
+        shale_cache *own = NULL;
+        REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &own));
+        CHECK_EQUAL(0, ask(own, "loaded at any time"));
+        pid_t child = fork();
+        if (child == 0) {
+            begin_child(patience);
+            CHECK_EQUAL(0, ask(own, "loaded at any time"));
+            _exit(check_failures != 0);
+        }
+        CHECK_EQUAL(0, wait_for(child));
+        CHECK_STATUS(SHALE_OK, shale_close(own));
+        _exit(check_failures != 0);
+    }
+    int result = wait_for(other);
+    if (result == SKIPPED)
+        fprintf(stderr, "no right to make time namespaces\n");
+    else
+        CHECK_EQUAL(0, result);
 }
 
 int main(void) {
@@ -132,6 +188,8 @@ int main(void) {
         CHECK_STATUS(SHALE_OK, shale_close(cache)); /* and its leases end */
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &cache));
     }
+    test_forked_into_a_namespace(cache, directory);
+    test_uptime_of_children(cache, directory);
     CHECK_EQUAL(0, stats_of(cache).rebuilds);
     CHECK_STATUS(SHALE_OK, shale_verify(cache, NULL));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
