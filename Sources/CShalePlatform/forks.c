@@ -6,8 +6,27 @@
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct shim_owner *owners;
 
-static void before_fork(void) { pthread_mutex_lock(&mutex); }
-static void in_parent(void) { pthread_mutex_unlock(&mutex); }
+/* Its holder gets no signals and cannot be cancelled: a handler may fork, and a thread that ended here would keep the
+ * mutex. */
+static sigset_t signals_before;
+static int cancellation_before;
+static void lock(void) {
+    sigset_t all, signals;
+    int cancellation;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &signals);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancellation);
+    pthread_mutex_lock(&mutex);
+    signals_before = signals;
+    cancellation_before = cancellation;
+}
+static void unlock(void) {
+    sigset_t signals = signals_before;
+    int cancellation = cancellation_before;
+    pthread_mutex_unlock(&mutex);
+    pthread_setcancelstate(cancellation, NULL);
+    pthread_sigmask(SIG_SETMASK, &signals, NULL);
+}
 
 /* A child gets its numbers at once, while it has the parent's rights: it may give them up before its first call. If that
  * fails, its first call tries again and reports the error. */
@@ -21,7 +40,7 @@ static void in_child(void) {
         __atomic_store_n(o->number, 0, __ATOMIC_RELAXED); /* (for kernels that do not clear it: before 4.14) */
         (void)shim_owner_attach(o);
     }
-    pthread_mutex_unlock(&mutex);
+    unlock();
 }
 
 #ifdef SHALE_FAULTS
@@ -32,17 +51,20 @@ static void in_child(void) {
 
 static int result;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static void prepare(void) { result = pthread_atfork(before_fork, in_parent, in_child); }
+static void prepare(void) { result = pthread_atfork(lock, unlock, in_child); }
+/* When the library is loaded, so that a program's own handlers run before `lock`: one may wait for a thread that opens
+ * or closes a cache. */
+static __attribute__((constructor)) void prepare_early(void) { pthread_once(&once, prepare); }
 
 long shim_forbid_forks(void) {
     if (NEVER_FORKS) return 0;
     pthread_once(&once, prepare);
     if (result) return -result;
-    pthread_mutex_lock(&mutex);
+    lock();
     return 0;
 }
 void shim_permit_forks(void) {
-    if (!NEVER_FORKS) pthread_mutex_unlock(&mutex);
+    if (!NEVER_FORKS) unlock();
 }
 
 void shim_forks_add(struct shim_owner *o) {

@@ -10,6 +10,7 @@ enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
 /* The locks that this thread holds, by their kind. */
 struct held_locks {
     uint32_t *locks[SHIM_LOCK_KINDS];
+    const struct shim_owner *owners[SHIM_LOCK_KINDS];
     _Bool is_watched;
 };
 static _Thread_local struct held_locks held __attribute__((tls_model(SHIM_TLS_MODEL)));
@@ -28,8 +29,10 @@ static void thread_ends(void *p) {
         uint32_t *lock = ending->locks[kind];
         if (!lock) continue;
         ending->locks[kind] = NULL;
-        uint32_t seen = shim_lock_word(lock);
-        while (!__atomic_compare_exchange_n(lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
+        /* (A child that a handler has made by the system call alone, within a call, owns nothing.) */
+        uint32_t seen = shim_lock_word(lock), number = shim_owner_number(ending->owners[kind]);
+        while (number && (seen & SHIM_OWNER_MASK) == number &&
+               !__atomic_compare_exchange_n(lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
                                             __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
         }
         if (seen & SHIM_LOCK_WANTED) wake_one(lock);
@@ -63,8 +66,10 @@ void shim_lock_init(void *lock) {
     __atomic_store_n((uint32_t *)lock, 0, __ATOMIC_RELEASE);
 }
 
-static inline _Bool change(void *lock, uint32_t *seen, uint32_t next, enum shim_lock_kind kind) {
+static inline _Bool change(void *lock, const struct shim_owner *owner, uint32_t *seen, uint32_t next,
+                           enum shim_lock_kind kind) {
     if (!__atomic_compare_exchange_n((uint32_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return 0;
+    held.owners[kind] = owner;
     held.locks[kind] = (uint32_t *)lock;
 #ifdef SHALE_FAULTS
     shim_tell_lock(lock, 1);
@@ -79,7 +84,7 @@ int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kin
     uint32_t number = shim_owner_number(owner), seen = 0;
     if (__builtin_expect(number == 0, 0)) return ENOLCK;
     if (__builtin_expect(!held.is_watched, 0)) watch_thread();
-    return __builtin_expect(change(lock, &seen, number, kind), 1) ? 0 : EBUSY;
+    return __builtin_expect(change(lock, owner, &seen, number, kind), 1) ? 0 : EBUSY;
 }
 
 /* If the word has another owner's number, it is left alone: this is a child that was forked within a call, or the word
@@ -109,16 +114,16 @@ static _Bool is_free(uint32_t word) {
 }
 
 /* Others may still wait, so the word keeps saying so. */
-static _Bool take(void *lock, uint32_t *seen, uint32_t number, enum shim_lock_kind kind) {
-    return change(lock, seen, number | SHIM_LOCK_WANTED, kind);
+static _Bool take(void *lock, const struct shim_owner *owner, uint32_t *seen, enum shim_lock_kind kind) {
+    return change(lock, owner, seen, shim_owner_number(owner) | SHIM_LOCK_WANTED, kind);
 }
 
 int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen) {
-    uint32_t number = shim_owner_number(owner), word = shim_lock_word(lock);
+    uint32_t word = shim_lock_word(lock);
     for (_Bool has_waited = 0;;) {
         while (is_free(word)) {
             uint32_t before = word;
-            if (take(lock, &word, number, kind)) return before & SHIM_OWNER_MASK ? EOWNERDEAD : 0;
+            if (take(lock, owner, &word, kind)) return before & SHIM_OWNER_MASK ? EOWNERDEAD : 0;
         }
         if (has_waited) {
             *seen = word;
@@ -145,7 +150,7 @@ int shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lo
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_take_over");
 #endif
-    return take(lock, &seen, shim_owner_number(owner), kind) ? EOWNERDEAD : EBUSY;
+    return take(lock, owner, &seen, kind) ? EOWNERDEAD : EBUSY;
 }
 
 /* ---- messages --------------------------------------------------------------- */

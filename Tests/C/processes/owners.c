@@ -249,6 +249,132 @@ static void test_raw_child(shale_cache *cache, const mapped_file *index) {
     CHECK_EQUAL(0, wait_for(child));
 }
 
+/* The same from within a call, as a signal's handler may do: its thread's end ends no lock of the parent's. */
+static void end_raw_child(void) {
+    uint32_t word = *lock_of(watched);
+    CHECK(word & owner_mask);
+    pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+    if (child == 0)
+        pthread_exit(NULL);
+    CHECK_EQUAL(0, wait_for(child));
+    CHECK_EQUAL(word, *lock_of(watched));
+}
+static void test_raw_child_in_call(shale_cache *cache, const mapped_file *index) {
+    pthread_t thread;
+    watched = index;
+    in_hold = end_raw_child;
+    REQUIRE(pthread_create(&thread, NULL, hold_in_thread, cache) == 0);
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(0, *lock_of(index));
+}
+
+/* ---- forks while a handle is opened ---- */
+
+static void (*in_open)(void);
+static long within_open(const char *name) {
+    if (strcmp(name, "owner_open") == 0 && in_open) {
+        void (*what)(void) = in_open;
+        in_open = NULL;
+        what();
+    }
+    return 0;
+}
+static void *open_with_hook(void *hook) {
+    shale_cache *second = NULL;
+    in_open = *(void (**)(void))hook;
+    shim_faults.call = within_open;
+    CHECK_STATUS(SHALE_OK, shale_open(directory, &one_shard, &second));
+    shim_faults.call = NULL;
+    CHECK_STATUS(SHALE_OK, shale_close(second));
+    return NULL;
+}
+
+/* A handler that interrupts it may fork. */
+static volatile sig_atomic_t forks_in_handler;
+static void fork_in_handler(int signal UNUSED) {
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK_EQUAL(0, wait_for(child));
+    forks_in_handler++;
+}
+static void interrupt(void) {
+    raise(SIGUSR1);
+}
+static void test_fork_in_handler(void) {
+    void (*hook)(void) = interrupt;
+    signal(SIGUSR1, fork_in_handler);
+    forks_in_handler = 0;
+    open_with_hook(&hook);
+    CHECK_EQUAL(1, forks_in_handler);
+    signal(SIGUSR1, SIG_DFL);
+}
+
+/* A thread that is cancelled there keeps no process from forking. (In a child, because the lock of opening and closing
+ * stays with the process.) */
+static void cancel(void) {
+    pthread_cancel(pthread_self());
+}
+static void test_cancelled_open(void) {
+    pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        void (*hook)(void) = cancel;
+        begin_child(patience);
+        REQUIRE(pthread_create(&thread, NULL, open_with_hook, &hook) == 0);
+        pthread_join(thread, NULL);
+        shim_faults.call = NULL;
+        CHECK(!in_open);
+        pid_t grandchild = fork();
+        if (grandchild == 0)
+            _exit(0);
+        CHECK_EQUAL(0, wait_for(grandchild));
+        _exit(check_failures != 0);
+    }
+    CHECK_EQUAL(0, wait_for(child));
+}
+
+/* A program's handler of forks, older than any handle, waits for a thread that opens one. */
+static pthread_mutex_t of_program = PTHREAD_MUTEX_INITIALIZER;
+static gate program_has_it, program_forks;
+static bool waits_at_fork;
+static void before_fork(void) {
+    if (!waits_at_fork)
+        return;
+    pass(&program_forks);
+    pthread_mutex_lock(&of_program);
+}
+static void after_fork(void) {
+    if (waits_at_fork)
+        pthread_mutex_unlock(&of_program);
+}
+static void *open_at_fork(void *unused UNUSED) {
+    shale_cache *second = NULL;
+    pthread_mutex_lock(&of_program);
+    pass(&program_has_it);
+    await(&program_forks);
+    CHECK_STATUS(SHALE_OK, shale_open(directory, &one_shard, &second));
+    CHECK_STATUS(SHALE_OK, shale_close(second));
+    pthread_mutex_unlock(&of_program);
+    return NULL;
+}
+static void test_handler_of_program(void) {
+    pthread_t thread;
+    program_has_it = make_gate();
+    program_forks = make_gate();
+    REQUIRE(pthread_create(&thread, NULL, open_at_fork, NULL) == 0);
+    await(&program_has_it);
+    waits_at_fork = true;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    waits_at_fork = false;
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(0, wait_for(child));
+    close_gate(&program_has_it);
+    close_gate(&program_forks);
+}
+
 /* ---- numbers ---- */
 
 /* All numbers were given, and the next one is that of an owner that died with the lock. The one after it is alive. */
@@ -314,6 +440,10 @@ static void test_in(const char *place, bool may_close_descriptors) {
     test_child(cache, &index);
     test_orphan(cache);
     test_raw_child(cache, &index);
+    test_raw_child_in_call(cache, &index);
+    test_fork_in_handler();
+    test_cancelled_open();
+    test_handler_of_program();
     test_numbers_come_again(cache, &index);
     CHECK_EQUAL(0, stats_of(cache).rebuilds);
     check_afterwards(cache, directory, "after all");
@@ -339,6 +469,7 @@ static bool make_overlay(void) {
 int main(void) {
     watch(patience);
     held = make_gate();
+    REQUIRE(pthread_atfork(before_fork, after_fork, after_fork) == 0); /* before the first handle */
     test_in("cache", true);
     test_memory();
     pid_t child = fork();
