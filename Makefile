@@ -116,7 +116,7 @@ test-containers: all musl ## stresses a cache that containers with different nam
 	cmake --build $(MUSL) --target test_containers
 	Tests/Containers/run $(BUILD) $(MUSL) $(CONTAINERS)
 
-test-models: ## checks models of the lock-free protocols with spin
+test-models: ## checks models of the locks and lock-free protocols with spin
 	@Scripts/setup gcc spin
 	Tests/Models/run
 
