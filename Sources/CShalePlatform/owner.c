@@ -122,7 +122,7 @@ static void end_former_owner(const struct shim_owner *o, uint32_t number) {
         uint32_t seen = shim_lock_word(lock);
         while ((seen & SHIM_OWNER_MASK) == number) {
             if (__atomic_compare_exchange_n((uint32_t *)lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
-                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+                                            __ATOMIC_RELEASE, __ATOMIC_RELAXED))
                 break;
         }
     }
