@@ -8,7 +8,7 @@
  *
  * code: Sources/CShalePlatform/owner.c: result = number == 0 || number == SHIM_OWNER_ENDED ? -EAGAIN : lock_byte((int)fd, number);
  * code: Sources/CShalePlatform/owner.c: end_former_owner(o, number);
- * code: Sources/CShalePlatform/lock.c: return change(lock, seen, number | SHIM_LOCK_WANTED, kind);
+ * code: Sources/CShalePlatform/lock.c: return change(lock, owner, seen, shim_owner_number(owner) | SHIM_LOCK_WANTED, kind);
  * code: Sources/CShalePlatform/lock.c: if (syscall(SYS_futex, lock, FUTEX_WAIT, word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
  * code: Sources/CShalePlatform/lock.c: if (number && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) wake_one(lock);
  * code: Sources/CShalePlatform/lock.c: if (seen & SHIM_LOCK_WANTED) wake_one(lock);
