@@ -2,8 +2,7 @@
  * one form, and the index is rebuilt.
  *
  *    exchange write|read|look DIRECTORY NAME    NAME: whose entries; look: by a read-only handle
- *    exchange hold DIRECTORY COMMAND            runs the command while it has the cache open; returns its status
- *    exchange busy DIRECTORY                    the cache cannot be opened for writing while others have it open */
+ *    exchange hold DIRECTORY COMMAND            runs the command while it has the cache open; returns its status */
 #include <shale.h>
 
 #include <stdio.h>
@@ -25,14 +24,9 @@ static size_t make(const char *name, int i) {
 }
 
 int main(int count, char **arguments) {
-    CHECK(count >= 3);
+    CHECK(count == 4);
     shale_options options = {.struct_size = sizeof options, .capacity = 0};
     shale_cache *cache;
-    if (!strcmp(arguments[1], "busy")) {
-        CHECK(shale_open(arguments[2], &options, &cache) == SHALE_E_BUSY);
-        return 0;
-    }
-    CHECK(count == 4);
     const char *name = arguments[3];
     if (!strcmp(arguments[1], "write"))
         options.capacity = 64 << 20;
