@@ -24,8 +24,8 @@
  *     shale_sync().
  *   - The files are mapped: truncating them, or a media error below them,
  *     raises SIGBUS, as with every mapped store.
- *   - Processes that share a cache may have any PID namespace and any libc, but
- *     one kernel: containers can share it, virtual machines cannot.
+ *   - Processes that share a cache must run on one kernel: containers can share
+ *     it, whatever their libc; virtual machines cannot.
  *
  * Conventions
  *   1. Negative results are errors, the others are answers. After an error

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "platform.h"
 
-/* All owners of this process, and what keeps it from being forked while one begins: a child that inherits the
+/* All owners of this process. While one begins, the mutex keeps the process from forking: a child that inherited the
  * description, by its descriptor or by a mapping, would keep the parent's lock beyond the parent's end. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct shim_owner *owners;

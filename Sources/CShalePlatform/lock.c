@@ -4,8 +4,8 @@
 /* Of <linux/futex.h>, which musl's compiler does not find. */
 enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
 
-/* Waiting and waking never decide who owns a lock: the word alone does. Every wait is short, and who wakes tries again,
- * so a waiter that dies between being woken and taking the lock takes nothing with it. */
+/* Waiting and waking never decide who owns a lock: the word alone does. Every wait is short, and a woken thread tries
+ * again, so a waiter that dies between being woken and taking the lock takes nothing with it. */
 
 /* The locks that this thread holds, by their kind. */
 struct held_locks {
@@ -122,8 +122,7 @@ int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_ki
     uint32_t word = shim_lock_word(lock);
     for (_Bool has_waited = 0;;) {
         while (is_free(word)) {
-            uint32_t before = word;
-            if (take(lock, owner, &word, kind)) return before & SHIM_OWNER_MASK ? EOWNERDEAD : 0;
+            if (take(lock, owner, &word, kind)) return 0;
         }
         if (has_waited) {
             *seen = word;
@@ -146,11 +145,11 @@ int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_ki
     }
 }
 
-int shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen) {
+_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen) {
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_take_over");
 #endif
-    return take(lock, owner, &seen, kind) ? EOWNERDEAD : EBUSY;
+    return take(lock, owner, &seen, kind);
 }
 
 /* ---- messages --------------------------------------------------------------- */

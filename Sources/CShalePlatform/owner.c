@@ -46,18 +46,10 @@ static long open_again(const struct shim_owner *o) {
 
 static long lock_byte(int fd, uint32_t number) {
     SHIM_FAIL("owner_lock");
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FIRST_BYTE + number, .l_len = 1};
-    int r;
-    do r = fcntl(fd, F_OFD_SETLK, &l);
-    while (r < 0 && errno == EINTR);
-    return r < 0 ? -errno : 0;
+    return shim_lock_bytes(fd, FIRST_BYTE + number, 1, F_WRLCK, 0);
 }
 
-/* True if that cannot be determined. */
-static _Bool is_locked(int fd, uint32_t number) {
-    struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FIRST_BYTE + number, .l_len = 1};
-    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
-}
+static _Bool is_locked(int fd, uint32_t number) { return shim_is_byte_locked(fd, FIRST_BYTE + number); }
 
 _Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number) {
     if (number == 0 || number >= SHIM_OWNER_ENDED) return 1;
@@ -65,15 +57,13 @@ _Bool shim_owner_has_ended(const struct shim_owner *asker, uint32_t number) {
 #ifdef SHALE_FAULTS
     if (shim_fault("owner_has_ended") < 0) return 0;
 #endif
-    /* Before and after: another file's byte is not locked. */
-    if (is_ours(asker, asker->file)) {
-        return !is_locked(asker->file, number) && is_ours(asker, asker->file);
-    }
-    long fd = open_again(asker);
+    _Bool has_file = is_ours(asker, asker->file);
+    long fd = has_file ? asker->file : open_again(asker);
     if (fd < 0) return 0;
-    _Bool is_dead = !is_locked((int)fd, number);
-    close((int)fd);
-    return is_dead;
+    /* (Ours again: another file's byte is not locked.) */
+    _Bool has_ended = !is_locked((int)fd, number) && is_ours(asker, (int)fd);
+    if (!has_file) close((int)fd);
+    return has_ended;
 }
 
 /* ---- numbers ----------------------------------------------------------------- */
@@ -84,15 +74,16 @@ static uint64_t row(const struct shim_owner *o, uint32_t number, uint64_t proces
 }
 
 int64_t shim_owner_process(const struct shim_owner *asker, uint32_t number) {
+    if (number == 0) return 0;
     if (number == shim_owner_number(asker)) return getpid();
-    if (asker->file < 0 || !asker->pid_namespace || number == 0) return 0;
+    if (asker->file < 0 || !asker->pid_namespace) return 0;
     uint64_t found = __atomic_load_n(asker->rows + number % SHIM_OWNER_ROWS, __ATOMIC_RELAXED);
     if ((uint32_t)(found & SHIM_OWNER_MASK) != number) return 0;
     return found == row(asker, number, found >> 42) ? (int64_t)(found >> 42) : -1;
 }
 
-/* By which this process's uptime is ahead of the machine's (time_namespaces(7)), in milliseconds; `known` if that cannot
- * be read. The kernel shows the offsets of the namespace for children: another one after unshare. */
+/* Returns the milliseconds by which this process's uptime is ahead of the machine's (time_namespaces(7)); `known` if /proc
+ * does not tell. The kernel shows the offsets of the namespace for children, which is another one after unshare. */
 static int64_t uptime_ahead(int64_t known) {
     struct stat own, of_children;
     char text[256];
@@ -143,12 +134,10 @@ static long map(struct shim_owner *o, int fd) {
     return 0;
 }
 
-/* A daemonizing program closes 0, 1 and 2. */
 static long keep_descriptor(struct shim_owner *o, int fd) {
-    int kept = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
-    close(fd);
-    if (kept < 0) return -e;
-    o->descriptor = kept;
+    long kept = shim_above_standard(fd);
+    if (kept < 0) return kept;
+    o->descriptor = (int)kept;
     return 0;
 }
 
@@ -230,13 +219,10 @@ long shim_owner_begin(struct shim_owner *o) {
     return result;
 }
 
-long shim_owner_begin_private(struct shim_owner *o) {
+void shim_owner_begin_private(struct shim_owner *o) {
+    static uint32_t number = 1;
     o->file = -1;
-    o->number = calloc(1, sizeof *o->number);
-    if (!o->number) return -ENOMEM;
-    *o->number = 1;
-    o->knows_uptime = 1;
-    return 0;
+    o->number = &number;
 }
 
 long shim_owner_renew(struct shim_owner *o) {
@@ -248,10 +234,7 @@ long shim_owner_renew(struct shim_owner *o) {
 }
 
 void shim_owner_end(struct shim_owner *o) {
-    if (!o->number) return;
-    if (o->file < 0) {
-        free(o->number);
-    } else {
+    if (o->number && o->file >= 0) {
         (void)shim_forbid_forks();
         shim_forks_remove(o);
         /* (A child without a number has no such mapping: another one may be there.) */

@@ -12,7 +12,7 @@
  * code: Sources/CShalePlatform/lock.c: if (syscall(SYS_futex, lock, FUTEX_WAIT, word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
  * code: Sources/CShalePlatform/lock.c: if (number && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) wake_one(lock);
  * code: Sources/CShalePlatform/lock.c: if (seen & SHIM_LOCK_WANTED) wake_one(lock);
- * code: Sources/ShaleCore/Platform/Owner.swift: hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen) == SHIM_EOWNERDEAD
+ * code: Sources/ShaleCore/Platform/Owner.swift: hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen)
  * code: Sources/ShaleCore/Shard/ShardWriter.swift: if result == SHIM_ETIMEDOUT, owner.takesOver(lock, SHIM_SHARD_LOCK, seen) { return } */
 #define ENDED 4
 #define MASK 7

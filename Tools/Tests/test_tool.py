@@ -763,7 +763,7 @@ def findings(*arguments, status=0, **more):
 
 def test_doctor_shows_who_shares_a_cache(cache, tmp_path):
     found = findings(cache)
-    assert found["others"] == [("good", "opened by none")]
+    assert found["others"] == [("good", "no process has it open")]
     assert found["abilities"] == [("good", "locks, fallocate, hole punching and MADV_WIPEONFORK work")]
     assert f"shale.data {os.geteuid()}:{os.getegid()} 600" in found["users"][0][1]
     assert re.fullmatch(r"version \d+, which all .*", found["index"][0][1])
@@ -777,7 +777,7 @@ def test_doctor_shows_who_shares_a_cache(cache, tmp_path):
             assert findings(cache)["others"] == [("good", "opened by a writer and readers")]
             lock_byte(second, fcntl.F_WRLCK, (1 << 61) + (1 << 30) - 2)
             assert findings(cache)["others"] == [("good", "opened by 2 writers and readers")]
-    assert findings(cache)["others"] == [("good", "opened by none")]
+    assert findings(cache)["others"] == [("good", "no process has it open")]
     top = subprocess.Popen([TOOL, "top", cache, "--interval", "20ms"], stdout=subprocess.PIPE)
     try:
         top.stdout.readline()

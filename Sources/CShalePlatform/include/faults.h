@@ -5,8 +5,9 @@
 
 enum shim_event { SHIM_EVICTED, SHIM_FORCED, SHIM_REPLAYED, SHIM_SOUGHT, SHIM_PAUSED, SHIM_SIGHTED };
 struct shim_faults {
-    /* Called before each system call, lock ("lock_try") and allocation ("malloc"): 0 lets it run, -errno is returned
-     * instead of it. For pread and pwrite, n > 0 limits a transfer to n bytes. */
+    /* Called before each system call and allocation ("malloc"): 0 lets it run, -errno is returned instead of it. For
+     * pread and pwrite, n > 0 limits a transfer to n bytes. Also called before each step of a lock ("lock_try",
+     * "lock_take_over", "lock_release"), where the result has no effect. */
     long (*call)(const char *name);
     /* Called before each store into memory that other threads or processes see. */
     void (*store)(const void *at);

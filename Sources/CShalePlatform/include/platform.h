@@ -311,8 +311,8 @@ enum { SHIM_OWNER_ROWS = 32 };
 long shim_owner_begin(struct shim_owner *owner);
 /* For a child in which the owner has no number. */
 long shim_owner_renew(struct shim_owner *owner);
-/* For a cache that no other process sees: needs no file, and is never found dead. */
-long shim_owner_begin_private(struct shim_owner *owner);
+/* For a handle whose locks no other process sees: needs no file, and is never found dead. */
+void shim_owner_begin_private(struct shim_owner *owner);
 /* No call may be under way. */
 void shim_owner_end(struct shim_owner *owner);
 /* (forks.c) Between these two no thread forks, and all owners that were added get a number in a child. */
@@ -338,7 +338,7 @@ int64_t shim_owner_uptime_ms(struct shim_owner *owner);
 enum shim_lock_kind { SHIM_SHARD_LOCK, SHIM_OTHER_LOCK, SHIM_LOCK_KINDS };
 /* A lock is a word: bits 0-29 its owner's number, bit 31 whether others may wait. */
 #define SHIM_LOCK_WANTED 0x80000000u
-enum { SHIM_EBUSY = EBUSY, SHIM_EOWNERDEAD = EOWNERDEAD, SHIM_ETIMEDOUT = ETIMEDOUT, SHIM_ENOLCK = ENOLCK };
+enum { SHIM_ETIMEDOUT = ETIMEDOUT, SHIM_ENOLCK = ENOLCK };
 
 static inline uint32_t shim_lock_word(const void *lock) {
     return __atomic_load_n((const uint32_t *)lock, __ATOMIC_RELAXED);
@@ -349,11 +349,11 @@ static inline _Bool shim_lock_is_wanted(const void *lock) { return (shim_lock_wo
 void shim_lock_init(void *lock);
 /* Tries to lock without waiting. Returns 0, EBUSY, or ENOLCK if the owner needs a number first. */
 int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
-/* Waits for the lock until it is released, and `ms` at most. Returns 0, EOWNERDEAD if it was the lock of a thread that
- * has ended, EBUSY if another one has got it meanwhile, or ETIMEDOUT; `seen` gets the word in the last two cases. */
+/* Waits for the lock until it is released, or its owner's thread ends, and `ms` at most. Returns 0, EBUSY if another one
+ * has got it meanwhile, or ETIMEDOUT; `seen` gets the word in the last two cases. */
 int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen);
-/* Takes the lock over from the dead owner of the word `seen`. Returns EOWNERDEAD, or EBUSY if the word has changed. */
-int shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen);
+/* Takes the lock over from the dead owner of the word `seen`. Returns false if the word has changed. */
+_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen);
 void shim_lock_release(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
 /* In a child: it holds none of the locks that its thread held in the parent. */
 void shim_lock_hold_none(void);
@@ -378,18 +378,20 @@ void shim_for_each(size_t count, size_t most_threads, void (*body)(size_t number
         return r_ < 0 ? -errno : r_;                                                                                   \
     } while (0)
 
+/* Returns another descriptor instead of 0, 1 and 2, which a daemonizing program closes. */
+static inline long shim_above_standard(int fd) {
+    if (fd >= 3) return fd;
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
+    close(fd);
+    return high < 0 ? -e : high;
+}
 static inline long shim_sys_openat(int dir, const char *name, int flags, unsigned mode) {
     SHIM_FAIL("openat");
     int fd;
     do fd = openat(dir, name, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, (mode_t)mode);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -errno;
-    if (fd < 3) { /* a daemonizing program closes 0, 1 and 2 */
-        int high = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
-        close(fd);
-        return high < 0 ? -e : high;
-    }
-    return fd;
+    return shim_above_standard(fd);
 }
 static inline long shim_sys_open_directory(const char *path) {
     SHIM_FAIL("open");
@@ -397,12 +399,7 @@ static inline long shim_sys_open_directory(const char *path) {
     do fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0) return -errno;
-    if (fd < 3) {
-        int high = fcntl(fd, F_DUPFD_CLOEXEC, 3), e = errno;
-        close(fd);
-        return high < 0 ? -e : high;
-    }
-    return fd;
+    return shim_above_standard(fd);
 }
 /* The descriptor is closed even if close returns an error. */
 static inline long shim_sys_close(int fd) {
@@ -504,40 +501,41 @@ static inline long shim_sys_truncate(int fd, int64_t end) {
     if (!shim_may_reach(fd, end)) return -EFBIG;
     SHIM_RESULT(ftruncate(fd, end));
 }
-/* Locks n bytes for the open file description; n = 0: all bytes from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
-static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
-    SHIM_FAIL("lock");
+static inline struct flock shim_bytes(int64_t at, int64_t n, int kind) {
     struct flock l;
     memset(&l, 0, sizeof l);
     l.l_type = (short)kind;
     l.l_whence = SEEK_SET;
     l.l_start = at;
     l.l_len = n;
+    return l;
+}
+/* Locks n bytes for the open file description; n = 0: all bytes from there on. kind: F_RDLCK, F_WRLCK, F_UNLCK. */
+static inline long shim_lock_bytes(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
+    struct flock l = shim_bytes(at, n, kind);
     int r;
     do r = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
     while (r < 0 && errno == EINTR);
     return r < 0 ? -errno : 0;
 }
+static inline long shim_sys_lock(int fd, int64_t at, int64_t n, int kind, _Bool wait) {
+    SHIM_FAIL("lock");
+    return shim_lock_bytes(fd, at, n, kind, wait);
+}
 /* Whether another open file description holds a lock on the byte; true if that cannot be determined. */
+static inline _Bool shim_is_byte_locked(int fd, int64_t byte) {
+    struct flock l = shim_bytes(byte, 1, F_WRLCK);
+    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
+}
 static inline _Bool shim_sys_is_locked(int fd, int64_t byte) {
 #ifdef SHALE_FAULTS
     if (shim_fault("is_locked") < 0) return 1;
 #endif
-    struct flock l;
-    memset(&l, 0, sizeof l);
-    l.l_type = F_WRLCK;
-    l.l_whence = SEEK_SET;
-    l.l_start = byte;
-    l.l_len = 1;
-    return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type != F_UNLCK;
+    return shim_is_byte_locked(fd, byte);
 }
 /* Returns the first byte from this one on that another description has locked; -1: none, or unknown. */
 static inline int64_t shim_sys_next_locked(int fd, int64_t byte) {
-    struct flock l;
-    memset(&l, 0, sizeof l);
-    l.l_type = F_WRLCK;
-    l.l_whence = SEEK_SET;
-    l.l_start = byte;
+    struct flock l = shim_bytes(byte, 0, F_WRLCK);
     return fcntl(fd, F_OFD_GETLK, &l) < 0 || l.l_type == F_UNLCK ? -1 : l.l_start;
 }
 enum { SHIM_HUGE_PAGE = 2 << 20 };
@@ -682,13 +680,7 @@ static inline uint32_t shim_sys_euid(void) { return geteuid(); }
 static inline long shim_sys_memory_file(void) {
     SHIM_FAIL("memory_file");
     long fd = syscall(SYS_memfd_create, "shale", 1 /* MFD_CLOEXEC */);
-    if (fd < 0) return -errno;
-    if (fd < 3) {
-        int high = fcntl((int)fd, F_DUPFD_CLOEXEC, 3), e = errno;
-        close((int)fd);
-        return high < 0 ? -e : high;
-    }
-    return fd;
+    return fd < 0 ? -errno : shim_above_standard((int)fd);
 }
 static inline long shim_sys_random(void *p, size_t n) {
     SHIM_FAIL("random");

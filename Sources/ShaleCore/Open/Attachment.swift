@@ -92,9 +92,12 @@ struct Attachment {
         owner.pointee.count = geometry.shards
         owner.pointee.other_lock = head.address(IndexHead.dictionaryLock).assumingMemoryBound(to: CChar.self)
         owner.pointee.pid_namespace = UInt32(truncatingIfNeeded: files.pidNamespace)
-        // (A read-only handle takes no lock that others see.)
-        let isPrivate = configuration.isReadOnly
-        let result = isPrivate ? shim_owner_begin_private(owner) : shim_owner_begin(owner)
+        if configuration.isReadOnly {
+            // (It takes no lock that others see.)
+            shim_owner_begin_private(owner)
+            return owner
+        }
+        let result = shim_owner_begin(owner)
         if result < 0 {
             shim_free(memory)
             throw files.cannotAttach(result)

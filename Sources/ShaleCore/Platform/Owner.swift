@@ -18,7 +18,7 @@ extension UnsafeMutablePointer<shim_owner> {
 
     /// Tries to take a lock over whose owner has ended. `seen`: its word.
     func takesOver(_ lock: Memory, _ kind: shim_lock_kind, _ seen: UInt32) -> Bool {
-        hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen) == SHIM_EOWNERDEAD
+        hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen)
     }
 
 }

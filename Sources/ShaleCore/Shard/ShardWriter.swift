@@ -108,7 +108,7 @@ extension Shard {
         try wait(patience)
     }
 
-    /// A dead owner wakes no waiter. So waits are short, the first ones most, and the kernel is asked after each.
+    /// A dead owner wakes no waiter. So each wait is short, the first ones shortest, and the kernel is asked after it.
     private func wait(_ patience: Patience) throws(Failure) {
         let lock = header.at + Field.lock, engine = engine, owner = engine.pointee.owner
         var wait = LockWait(
@@ -117,7 +117,7 @@ extension Shard {
         var pause: Int64 = 2, seen: UInt32 = 0
         while true {
             let result = shim_lock_wait(lock, owner, SHIM_SHARD_LOCK, min(wait.left, pause), &seen)
-            if result == 0 || result == SHIM_EOWNERDEAD { return }
+            if result == 0 { return }
             if result == SHIM_ETIMEDOUT, owner.takesOver(lock, SHIM_SHARD_LOCK, seen) { return }
             try wait.goOn(heldBy: LockHolder(owner, seen))
             pause = min(pause * 2, 20)

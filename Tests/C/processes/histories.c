@@ -318,10 +318,8 @@ static void load(worker *w) {
     bool is_shared = random_below(&w->source, 2);
     if (is_shared)
         lease = begin_load(w->cache, shared_key, slot, (uint32_t)w->member);
-    else {
-        CHECK_ANSWER(shale_remove(w->cache, own_key, sizeof own_key, 0));
-        CHECK_STATUS(SHALE_MISS, shale_get(w->cache, own_key, sizeof own_key, SHALE_GET_TOKEN, &w->value));
-    }
+    else
+        begin_own_load(w->cache, own_key, &w->value);
     uint64_t token = w->value.version;
     w->is_loading = true; /* (A load within a load may be of the same key.) */
     perform(w);

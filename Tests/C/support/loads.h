@@ -29,6 +29,12 @@ static inline void begin_round_of_loads(void) {
     memset(all_loads->is_dead, 0, sizeof all_loads->is_dead);
 }
 
+/* Of a key that no other thread loads: `value` gets the token for its fenced set. */
+static inline void begin_own_load(shale_cache *cache, const uint64_t name[2], shale_value *value) {
+    CHECK_ANSWER(shale_remove(cache, name, 2 * sizeof *name, 0));
+    CHECK_STATUS(SHALE_MISS, shale_get(cache, name, 2 * sizeof *name, SHALE_GET_TOKEN, value));
+}
+
 /* `name`: a key that is never set; `slot`: its index in the holders. */
 static inline uint64_t begin_load(shale_cache *cache, const uint64_t name[2], uint32_t slot, uint32_t who) {
     uint64_t lease = lease_of_missing(cache, name, 2 * sizeof *name);

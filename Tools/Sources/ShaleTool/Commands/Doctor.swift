@@ -220,7 +220,7 @@ struct Doctor: ParsableCommand {
             found.append(count == 0 ? "writers" : count == 1 ? "a writer" : "\(grouped(count)) writers")
         }
         if isLocked(setup + 2) { found.append("readers") }
-        var text = "opened by " + (found.isEmpty ? "none" : found.joined(separator: " and "))
+        var text = found.isEmpty ? "no process has it open" : "opened by " + found.joined(separator: " and ")
         if isLocked(setup) { text += "; a process opens or closes it" }
         if isLocked(setup + 3) { text += "; its index is being rebuilt" }
         add(.good, "others", text)
