@@ -100,7 +100,8 @@ static int64_t uptime_ahead(int64_t known) {
 
 int64_t shim_owner_uptime_ms(struct shim_owner *o) {
     if (!__atomic_load_n(&o->knows_uptime, __ATOMIC_ACQUIRE)) {
-        __atomic_store_n(&o->uptime_ahead, uptime_ahead(o->uptime_ahead), __ATOMIC_RELAXED);
+        int64_t known = __atomic_load_n(&o->uptime_ahead, __ATOMIC_RELAXED);
+        __atomic_store_n(&o->uptime_ahead, uptime_ahead(known), __ATOMIC_RELAXED);
         __atomic_store_n(&o->knows_uptime, 1, __ATOMIC_RELEASE);
     }
     return shim_uptime_ms() - __atomic_load_n(&o->uptime_ahead, __ATOMIC_RELAXED);
