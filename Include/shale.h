@@ -157,6 +157,7 @@ enum {
 #define SHALE_COMPRESSION_DICTIONARY 0 /* LZ4; small values use dictionaries if the capacity is 4 MiB or more */
 #define SHALE_COMPRESSION_LZ4 1        /* LZ4 without dictionaries */
 #define SHALE_COMPRESSION_NONE 2
+#define SHALE_COMPRESSION_DENSE 3 /* as DICTIONARY by a longer search: smaller, faster to get, slower to set */
 
 /* The eviction policy, fixed when a cache is created.
  * LRU evicts the least recently used entry. CLOCK evicts the oldest entry that was not used since it was written or

@@ -221,6 +221,7 @@ enum class Compression : std::int32_t {
     dictionary = SHALE_COMPRESSION_DICTIONARY,
     lz4 = SHALE_COMPRESSION_LZ4,
     none = SHALE_COMPRESSION_NONE,
+    dense = SHALE_COMPRESSION_DENSE,
 };
 
 enum class Eviction : std::int32_t { lru = SHALE_EVICTION_LRU, clock = SHALE_EVICTION_CLOCK };

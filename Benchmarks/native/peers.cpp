@@ -8,13 +8,16 @@ DRIVER(floor_dictionary);
 DRIVER(shale_none);
 DRIVER(shale_lz4);
 DRIVER(shale_dictionary);
+DRIVER(shale_dense);
 DRIVER(shale_memory);
 DRIVER(shale_memory_lz4);
 DRIVER(shale_memory_dictionary);
+DRIVER(shale_memory_dense);
 DRIVER(shale_clock);
 DRIVER(shale_memory_clock);
 DRIVER(lmdb_driver);
 DRIVER(rocksdb_driver);
+DRIVER(rocksdb_zstd);
 DRIVER(leveldb_driver);
 DRIVER(tkrzw_hash);
 DRIVER(tkrzw_hash_lz4);
@@ -34,13 +37,16 @@ std::vector<Peer> all_peers() {
         {"shale-lz4", &shale_lz4, ""},
         {"floor-dictionary", &floor_dictionary, ""},
         {"shale-dictionary", &shale_dictionary, ""},
+        {"shale-dense", &shale_dense, ""},
         {"shale-memory", &shale_memory, ""},
         {"shale-memory-lz4", &shale_memory_lz4, ""},
         {"shale-memory-dictionary", &shale_memory_dictionary, ""},
+        {"shale-memory-dense", &shale_memory_dense, ""},
         {"shale-clock", &shale_clock, ""},
         {"shale-memory-clock", &shale_memory_clock, ""},
         {"lmdb", &lmdb_driver, "liblmdb-dev"},
         {"rocksdb", &rocksdb_driver, "librocksdb-dev"},
+        {"rocksdb-zstd", &rocksdb_zstd, "librocksdb-dev"},
         {"leveldb", &leveldb_driver, "libleveldb-dev"},
         {"tkrzw-hash", &tkrzw_hash, "libtkrzw-dev"},
         {"tkrzw-hash-lz4", &tkrzw_hash_lz4, "libtkrzw-dev"},

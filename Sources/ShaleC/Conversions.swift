@@ -101,6 +101,7 @@ extension Compression {
         case SHALE_COMPRESSION_DICTIONARY: self = .dictionary
         case SHALE_COMPRESSION_LZ4: self = .lz4
         case SHALE_COMPRESSION_NONE: self = .none
+        case SHALE_COMPRESSION_DENSE: self = .dense
         default: return nil
         }
     }

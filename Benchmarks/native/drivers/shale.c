@@ -1,4 +1,4 @@
-/* Shale through its C interface, in its three modes on disk and in memory. */
+/* Shale through its C interface, in its modes on disk and in memory. */
 #include "driver.h"
 
 #include <shale.h>
@@ -37,6 +37,10 @@ static void *open_dictionary(const settings *settings) {
     return open_shale(settings, settings->directory, SHALE_COMPRESSION_DICTIONARY);
 }
 
+static void *open_dense(const settings *settings) {
+    return open_shale(settings, settings->directory, SHALE_COMPRESSION_DENSE);
+}
+
 static void *open_lz4(const settings *settings) {
     return open_shale(settings, settings->directory, SHALE_COMPRESSION_LZ4);
 }
@@ -47,6 +51,10 @@ static void *open_none(const settings *settings) {
 
 static void *open_memory_dictionary(const settings *settings) {
     return open_shale(settings, NULL, SHALE_COMPRESSION_DICTIONARY);
+}
+
+static void *open_memory_dense(const settings *settings) {
+    return open_shale(settings, NULL, SHALE_COMPRESSION_DENSE);
 }
 
 static void *open_memory_lz4(const settings *settings) {
@@ -161,6 +169,7 @@ static void describe(char *text, size_t size) {
      .remove_index = dropping}
 
 const driver shale_dictionary = SHALE("shale-dictionary", open_dictionary, processes_open, remove_index);
+const driver shale_dense = SHALE("shale-dense", open_dense, processes_open, remove_index);
 const driver shale_lz4 = SHALE("shale-lz4", open_lz4, processes_open, remove_index);
 const driver shale_none = SHALE("shale-none", open_none, processes_open, remove_index);
 const driver shale_memory = SHALE("shale-memory", open_memory, in_memory | processes_fork, NULL);
@@ -168,6 +177,8 @@ const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_me
                                       NULL);
 const driver shale_memory_dictionary = SHALE("shale-memory-dictionary", open_memory_dictionary,
                                              in_memory | processes_fork | only_full, NULL);
+const driver shale_memory_dense = SHALE("shale-memory-dense", open_memory_dense,
+                                        in_memory | processes_fork | only_full, NULL);
 const driver shale_clock = SHALE("shale-clock", open_clock, processes_open | only_full, remove_index);
 const driver shale_memory_clock = SHALE("shale-memory-clock", open_memory_clock, in_memory | processes_fork | only_full,
                                         NULL);

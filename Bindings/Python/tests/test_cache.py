@@ -399,3 +399,15 @@ def test_bad_keys_are_refused_everywhere(cache: shale.Cache) -> None:
     for call in calls:
         with pytest.raises(TypeError, match="a key is"):
             call()
+
+
+def test_dense_compression_stores_less() -> None:
+    sizes = {}
+    for compression in ("dictionary", "dense"):
+        with shale.Cache(None, capacity="16MiB", compression=compression) as cache:
+            for i in range(4000):
+                words = [f"{i * k % 97}-{k}" for k in range(60)]
+                cache[i] = {"id": i, "words": words, "seen": [i % 7, i % 11]}
+            assert all(cache[i]["id"] == i for i in range(4000))
+            sizes[compression] = cache.stats().stored_bytes
+    assert sizes["dense"] < 0.95 * sizes["dictionary"]

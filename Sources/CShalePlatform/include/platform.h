@@ -29,9 +29,12 @@
 #include <unistd.h>
 
 #define LZ4_STATIC_LINKING_ONLY 1
+#define LZ4_HC_STATIC_LINKING_ONLY 1
 #include <lz4.h>
-/* LZ4 before 1.9 lacks LZ4_initStream and LZ4_resetStream_fast. LZ4_attach_dictionary is in every static library, and
- * in shared libraries from 1.10 on; CMakeLists.txt checks whether it exists, the Swift package goes by the version. */
+#include <lz4hc.h>
+/* LZ4 before 1.9 lacks LZ4_initStream and LZ4_resetStream_fast. LZ4_attach_dictionary and its HC form are in every static
+ * library, and in shared libraries from 1.10 on; CMakeLists.txt checks whether they exist, the Swift package goes by the
+ * version. */
 #if LZ4_VERSION_NUMBER < 10900
 #error "LZ4 1.9 or later is needed"
 #endif
@@ -785,24 +788,49 @@ enum {
 /* ---- LZ4 (https://lz4.org), block format ------------------------------ */
 
 static inline int shim_lz4_bound(int n) { return LZ4_compressBound(n); }
-static inline size_t shim_lz4_stream_size(void) { return sizeof(LZ4_stream_t); }
-static inline void shim_lz4_stream_init(void *stream) { LZ4_initStream(stream, sizeof(LZ4_stream_t)); }
+/* A stream is fast, of 16 KiB, or dense, of 256 KiB: blocks of the same format, by a longer search. */
+enum { SHIM_LZ4_DENSE_LEVEL = 4 }; /* of LZ4's high-compression levels 2 to 12 */
+static inline size_t shim_lz4_stream_size(_Bool is_dense) {
+    return is_dense ? sizeof(LZ4_streamHC_t) : sizeof(LZ4_stream_t);
+}
+static inline void shim_lz4_stream_init(void *stream, _Bool is_dense) {
+    if (is_dense)
+        LZ4_resetStreamHC_fast(LZ4_initStreamHC(stream, sizeof(LZ4_streamHC_t)), SHIM_LZ4_DENSE_LEVEL);
+    else
+        LZ4_initStream(stream, sizeof(LZ4_stream_t));
+}
 /* Prepares a stream that later compressions copy or attach: loading a dictionary costs 28 us. */
-static inline void shim_lz4_load_dictionary(void *stream, const void *dictionary, int n) {
-    LZ4_initStream(stream, sizeof(LZ4_stream_t));
-    LZ4_loadDict((LZ4_stream_t *)stream, (const char *)dictionary, n);
+static inline void shim_lz4_load_dictionary(void *stream, _Bool is_dense, const void *dictionary, int n) {
+    shim_lz4_stream_init(stream, is_dense);
+    if (is_dense)
+        LZ4_loadDictHC((LZ4_streamHC_t *)stream, (const char *)dictionary, n);
+    else
+        LZ4_loadDict((LZ4_stream_t *)stream, (const char *)dictionary, n);
 }
 /* Compresses independent blocks with one stream, without clearing its table for each. */
-static inline int shim_lz4_compress(void *stream, const void *in, void *out, int n, int limit) {
+static inline int shim_lz4_compress(void *stream, _Bool is_dense, const void *in, void *out, int n, int limit) {
+    if (is_dense) {
+        LZ4_resetStreamHC_fast((LZ4_streamHC_t *)stream, SHIM_LZ4_DENSE_LEVEL);
+        return LZ4_compress_HC_continue((LZ4_streamHC_t *)stream, (const char *)in, (char *)out, n, limit);
+    }
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);
 }
-static inline int shim_lz4_compress_with(void *stream, const void *prepared, const void *in, void *out, int n,
-                                         int limit) {
+static inline int shim_lz4_compress_with(void *stream, _Bool is_dense, const void *prepared, const void *in, void *out,
+                                         int n, int limit) {
+    if (is_dense) {
+#ifdef SHALE_LZ4_ATTACHES
+        LZ4_resetStreamHC_fast((LZ4_streamHC_t *)stream, SHIM_LZ4_DENSE_LEVEL);
+        LZ4_attach_HC_dictionary((LZ4_streamHC_t *)stream, (const LZ4_streamHC_t *)prepared);
+#else
+        memcpy(stream, prepared, sizeof(LZ4_streamHC_t));
+#endif
+        return LZ4_compress_HC_continue((LZ4_streamHC_t *)stream, (const char *)in, (char *)out, n, limit);
+    }
 #ifdef SHALE_LZ4_ATTACHES
     LZ4_resetStream_fast((LZ4_stream_t *)stream);
     LZ4_attach_dictionary((LZ4_stream_t *)stream, (const LZ4_stream_t *)prepared);
-#else /* the same dictionary, with 16 KiB to copy */
+#else /* the same dictionary, copied */
     memcpy(stream, prepared, sizeof(LZ4_stream_t));
 #endif
     return LZ4_compress_fast_continue((LZ4_stream_t *)stream, (const char *)in, (char *)out, n, limit, 1);

@@ -112,6 +112,7 @@ struct DictionaryCache {
     }
     private let sampleSize: Int
     let frames: DictionaryFrames
+    private let isDense: Bool
 
     private enum Sampling {
         /// Samples one value in `interval`; the interval doubles each round, so that the first dictionary comes early
@@ -125,8 +126,9 @@ struct DictionaryCache {
         static let firstGain = 10, laterGain = 2
     }
 
-    init?(_ frames: DictionaryFrames) {
+    init?(_ frames: DictionaryFrames, isDense: Bool) {
         self.frames = frames
+        self.isDense = isDense
         sampleSize = frames.size == 0 ? 0 : frames.size - DictionaryFrames.headerSize + Sampling.trialBytes
         guard let memory = shim_calloc(Word.samples + sampleSize) else { return nil }
         self.memory = memory
@@ -196,11 +198,12 @@ struct DictionaryCache {
         defer { memory.release(Word.lock, 0) }
         let p = frames.frame(number)
         guard frames.numberWord(number).acquire(0) == UInt64(number), verify(number, p),
-            let node = shim_aligned(64, 64 + shim_lz4_stream_size())
+            let node = shim_aligned(64, 64 + shim_lz4_stream_size(isDense))
         else { return nil }
         node.set(0, memory.u64(Word.prepared))
         node.set(8, UInt64(number))
-        shim_lz4_load_dictionary(node + 64, p + DictionaryFrames.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
+        shim_lz4_load_dictionary(
+            node + 64, isDense, p + DictionaryFrames.headerSize, Int32(truncatingIfNeeded: p.u64(8)))
         memory.release(Word.prepared, UInt64(UInt(bitPattern: node)))
         return Prepared(number: number, stream: UnsafeRawPointer(node + 64))
     }
@@ -259,11 +262,11 @@ struct DictionaryCache {
         let trialCount = Sampling.trialBytes, size = fill - trialCount
         let bytes = samples, trial = samples + size
         guard size > Sizes.leastDictionary,
-            let stream = shim_aligned(64, shim_lz4_stream_size() + Int(shim_lz4_bound(512)))
+            let stream = shim_aligned(64, shim_lz4_stream_size(isDense) + Int(shim_lz4_bound(512)))
         else { return nil }
         defer { shim_free(stream) }
-        let out = stream + shim_lz4_stream_size()
-        shim_lz4_load_dictionary(stream, bytes, Int32(size))
+        let out = stream + shim_lz4_stream_size(isDense)
+        shim_lz4_load_dictionary(stream, isDense, bytes, Int32(size))
         let before = frames.head.acquire(IndexHead.dictionaryCurrent)
         let present = Memory(bitPattern: UInt(memory.u64(Word.prepared))).flatMap {
             $0.u64(8) == before ? $0 + 64 : nil
@@ -275,9 +278,13 @@ struct DictionaryCache {
             old += min(
                 piece,
                 Int(
-                    present.map { shim_lz4_compress_with(scratch.stream, $0, trial + at, out, Int32(piece), room) }
-                        ?? shim_lz4_compress(scratch.stream, trial + at, out, Int32(piece), room)))
-            new += min(piece, Int(shim_lz4_compress_with(scratch.stream, stream, trial + at, out, Int32(piece), room)))
+                    present.map {
+                        shim_lz4_compress_with(scratch.stream, isDense, $0, trial + at, out, Int32(piece), room)
+                    }
+                        ?? shim_lz4_compress(scratch.stream, isDense, trial + at, out, Int32(piece), room)))
+            new += min(
+                piece,
+                Int(shim_lz4_compress_with(scratch.stream, isDense, stream, trial + at, out, Int32(piece), room)))
         }
         let gain = before == 0 ? Sampling.firstGain : Sampling.laterGain
         return new * 100 <= old * (100 - gain) ? Candidate(bytes: bytes, size: size, present: before) : nil

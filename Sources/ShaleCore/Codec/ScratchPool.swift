@@ -10,11 +10,14 @@ struct ScratchPool {
     /// Bytes of a scratch's buffer: meta and tags of an increment, or the compressed form of a part.
     let bufferSize: Int
 
-    init?(bufferSize: Int) {
+    private let isDense: Bool
+
+    init?(bufferSize: Int, isDense: Bool) {
         guard let memory = shim_aligned(64, ScratchPool.slots * 64) else { return nil }
         memory.zero(ScratchPool.slots * 64)
         slots = memory
         self.bufferSize = bufferSize
+        self.isDense = isDense
     }
 
     func take() -> Scratch? {
@@ -22,12 +25,12 @@ struct ScratchPool {
         for i in 0..<4 {
             let slot = slots + ((start >> 8 &+ i) & (ScratchPool.slots - 1)) * 64
             if slot.u64(0) != 0, let memory = Memory(bitPattern: UInt(shim_exchange64(slot, 0))) {
-                return Scratch(at: memory)
+                return Scratch(stream: memory, isDense: isDense)
             }
         }
-        guard let memory = shim_malloc(Scratch.streamSize + bufferSize) else { return nil }
-        shim_lz4_stream_init(memory)
-        return Scratch(at: memory)
+        guard let memory = shim_malloc(Scratch.streamSize(isDense) + bufferSize) else { return nil }
+        shim_lz4_stream_init(memory, isDense)
+        return Scratch(stream: memory, isDense: isDense)
     }
 
     func give(_ scratch: Scratch) {
@@ -47,8 +50,8 @@ struct ScratchPool {
 
 /// One compression stream and a buffer.
 struct Scratch {
-    static var streamSize: Int { roundUp(shim_lz4_stream_size(), to: 64) }
+    static func streamSize(_ isDense: Bool) -> Int { roundUp(shim_lz4_stream_size(isDense), to: 64) }
     let stream: Memory
-    init(at memory: Memory) { stream = memory }
-    var buffer: Memory { stream + Scratch.streamSize }
+    let isDense: Bool
+    var buffer: Memory { stream + Scratch.streamSize(isDense) }
 }

@@ -37,12 +37,13 @@ struct Attachment {
     private func makeState(_ files: CacheFiles, _ index: Memory) throws(Failure) -> EngineRef {
         // The longest value stored whole, compressed, which no part exceeds; or an increment's meta and tags.
         let part = Int(shim_lz4_bound(Int32(geometry.longestWhole)))
+        let isDense = configuration.compression == .dense
         let extras = Limits.metaLength + 1 + Limits.tagCount * 8
-        guard let scratch = ScratchPool(bufferSize: max(part, extras)) else { throw Failure.outOfMemory }
+        guard let scratch = ScratchPool(bufferSize: max(part, extras), isDense: isDense) else { throw Failure.outOfMemory }
         let frames = DictionaryFrames(
             count: geometry.dictionaryFrames, size: geometry.dictionarySize, secret: block.secret,
             region: data + geometry.dictionaries, head: IndexHead(at: index))
-        guard let dictionaries = DictionaryCache(frames) else {
+        guard let dictionaries = DictionaryCache(frames, isDense: isDense) else {
             scratch.free()
             throw Failure.outOfMemory
         }

@@ -417,7 +417,7 @@ static void test_options_out_of_range(void) {
     options.segment_size = 32 << 20;
     CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
     options = four_mib;
-    options.compression = 3;
+    options.compression = 4;
     CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));
     options.compression = -1;
     CHECK_STATUS(SHALE_E_INVALID, open_status(NULL, &options));

@@ -134,6 +134,7 @@ COMPRESSIONS: Final = {
     "dictionary": abi.COMPRESSION_DICTIONARY,
     "lz4": abi.COMPRESSION_LZ4,
     "none": abi.COMPRESSION_NONE,
+    "dense": abi.COMPRESSION_DENSE,
 }
 
 EVICTIONS: Final[dict[Eviction, int]] = {
