@@ -12,11 +12,11 @@ set(CMAKE_Swift_FLAGS_INIT "-Xfrontend -clang-target -Xfrontend x86_64-unknown-l
 -Xcc -nostdlibinc -Xcc -isystem -Xcc /usr/include/x86_64-linux-musl")
 set(CMAKE_Swift_COMPILER_WORKS TRUE) # CMake's check would link a library
 
-# Makes these two headers available without glibc's, which are in the same folder. liblz4.a is Debian's: it calls only
+# Makes these headers available without glibc's, which are in the same folder. liblz4.a is Debian's: it calls only
 # functions that every libc has, which -z defs checks.
 set(SHALE_MUSL_HEADERS ${CMAKE_BINARY_DIR}/headers)
 file(MAKE_DIRECTORY ${SHALE_MUSL_HEADERS})
-foreach(header lz4.h xxhash.h)
+foreach(header lz4.h lz4hc.h xxhash.h)
     file(CREATE_LINK /usr/include/${header} ${SHALE_MUSL_HEADERS}/${header} SYMBOLIC)
 endforeach()
 set(CMAKE_INCLUDE_PATH ${SHALE_MUSL_HEADERS})
