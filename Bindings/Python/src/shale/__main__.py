@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ._commands import convert
+from ._commands import convert, demo
 
-_COMMANDS = (convert,)
+_COMMANDS = (
+    demo,
+    convert,
+)
 
 
 def main(arguments: list[str] | None = None) -> int:
