@@ -13,6 +13,12 @@ import shale
 README = PYTHON_ROOT / "README.md"
 
 
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the examples make their directories."""
+    monkeypatch.chdir(tmp_path)
+
+
 def test_every_example_is_run() -> None:
     assert len(snippets(README)) == 2
 
