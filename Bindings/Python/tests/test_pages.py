@@ -18,7 +18,6 @@ def test_all_are_run() -> None:
         "benchmarks": 0,
         "events": 1,
         "http-cache": 3,
-        "limits": 0,
         "llm-responses": 3,
         "loading": 2,
         "locks": 5,
