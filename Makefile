@@ -207,11 +207,14 @@ bench-pauses: bench-program ## the longest set calls over minutes, also of other
 	Benchmarks/report/merge $(BENCH)/results/pauses.json > Benchmarks/results/pauses.json
 	$(BENCH)/venv/bin/python Benchmarks/report/pauses Benchmarks/results/pauses.json
 
-bench-python: bench-program ## the Python binding; OPTIONS=--quick for a short run
+bench-python: all ## the Python binding and other packages, some minutes; OPTIONS="--quick"
+	-@Scripts/setup redis-server
+	test -x $(BENCH)/venv/bin/python || python3 -m venv $(BENCH)/venv
 	$(BENCH)/venv/bin/pip install -q --disable-pip-version-check -r Benchmarks/python/requirements.txt
-	SHALE_LIBRARY=$(BENCH)/libshale.so PYTHONPATH=Bindings/Python/src $(BENCH)/venv/bin/python \
-		Benchmarks/python/bench.py --floor $(BENCH)/Benchmarks/python_floor.so \
-		--json Benchmarks/results/python.json $(OPTIONS)
+	SHALE_LIBRARY=$(abspath $(BUILD))/libshale.so $(BENCH)/venv/bin/pip install -q --disable-pip-version-check \
+		--force-reinstall --no-deps ./Bindings/Python
+	$(BENCH)/venv/bin/python -m shale bench --json Benchmarks/results/python-peers.json $(OPTIONS)
+	$(BENCH)/venv/bin/python Benchmarks/report/python_page
 
 bench-swift: ## the Swift interface: five minutes plus the build
 	@Scripts/setup git liblz4-dev libsqlite3-dev python3

@@ -30,6 +30,7 @@ LAYERS = [
     "shale.serializers",
     "shale.tier",
     "shale.adapters",
+    "shale._bench",
     "shale._commands",
     "shale.__main__",
 ]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ._commands import convert, demo
+from ._commands import bench, convert, demo
 
 _COMMANDS = (
     demo,
+    bench,
     convert,
 )
 

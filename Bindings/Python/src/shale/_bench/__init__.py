@@ -1,0 +1,1 @@
+"""The benchmark of ``python -m shale bench``: stores, workloads, and what is written about them."""
