@@ -134,6 +134,13 @@ def test_the_demo(run: Run, home: Path) -> None:
     assert list((home / "tmp").iterdir()) == []
 
 
+def test_the_benchmark(run: Run, home: Path) -> None:
+    printed = run("-m", "shale", "bench", "--entries", "20", "--rounds", "1")
+    assert "| shale " in printed
+    assert "- diskcache: not measured, pip install diskcache" in printed
+    assert list((home / "tmp").iterdir()) == []
+
+
 def test_the_environment_is_empty(run: Run) -> None:
     script = "import importlib.metadata as m; print(*sorted(d.name for d in m.distributions()))"
     assert set(run("-c", script).split()) <= {"pip", "setuptools", "shale-cache"}

@@ -73,9 +73,7 @@ def _row(cells: list[str], widths: list[int]) -> str:
 
 
 def legend() -> str:
-    works = "; ".join(f"{name}: {about}" for name, about in WORKS.items())
-    promises = "; ".join(f"{letter}: {about}" for letter, about in PROMISES.items())
-    return f"{works}. {promises}."
+    return "\n".join(f"- {name}: {about}" for name, about in {**WORKS, **PROMISES}.items())
 
 
 def where(results: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ cache = shale.Cache(path)
 cache["last"]
 
 # Values are compressed. Bytes of 10,000 tables as text, and on disk:
-tables = [[{"id": n, "row": row, "score": n * row % 97} for row in range(9)] for n in range(10_000)]
+tables = [[{"id": n, "row": i, "score": n * i % 97} for i in range(20)] for n in range(10_000)]
 cache.set_many(dict(enumerate(tables)))
 len(repr(tables)), cache.volume()
 """
