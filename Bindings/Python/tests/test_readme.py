@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from pages import run, snippets
+from pages import PAGES, run, snippets
 from support import PYTHON_ROOT, REPOSITORY
 
 import shale
@@ -17,6 +18,12 @@ README = PYTHON_ROOT / "README.md"
 def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the examples make their directories."""
     monkeypatch.chdir(tmp_path)
+
+
+def test_the_index_has_every_page() -> None:
+    index = README.read_text().partition("## Pages")[2].partition("\n## ")[0]
+    linked = re.findall(r"^- \[[^]]+\]\(\S+?([\w-]+)\.md\): \S.*$", index, re.MULTILINE)
+    assert sorted(linked) == sorted([*(page.stem for page in PAGES.glob("*.md")), "diskcache"])
 
 
 def test_every_example_is_run() -> None:
