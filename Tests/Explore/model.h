@@ -7,7 +7,7 @@
 
 #include "layout.h"
 
-enum { most_keys = 5, most_choices = 24, most_worlds = 4, most_pending = 4 };
+enum { most_keys = 5, most_choices = 24, most_worlds = 4, most_pending = 8 };
 enum {
     is_pinned_value = 1,
     is_tagged_value = 2,
@@ -270,17 +270,27 @@ static bool is_same_world(const choices *a, const choices *b) {
     return true;
 }
 
-/* The worlds after an operation that may have happened or not. */
-static void add_world(const choices *w) {
-    for (int i = 0; i < model.world_count; i++)
-        if (is_same_world(model.worlds[i], w))
-            return;
-    if (model.world_count < most_worlds) {
-        memcpy(model.worlds[model.world_count++], w, sizeof model.worlds[0]);
-        return;
+static int add_to(choices (*worlds)[most_keys], int count, int most, const choices *w) {
+    for (int i = 0; i < count; i++)
+        if (is_same_world(worlds[i], w))
+            return count;
+    if (count < most) {
+        memcpy(worlds[count], w, sizeof worlds[0]);
+        return count + 1;
     }
     for (int k = 0; k < most_keys; k++)
-        add_choices(&model.worlds[most_worlds - 1][k], &w[k]);
+        add_choices(&worlds[most - 1][k], &w[k]);
+    return count;
+}
+
+/* The worlds after an operation that may have happened or not. */
+static void add_world(const choices *w) {
+    model.world_count = add_to(model.worlds, model.world_count, most_worlds, w);
+}
+
+/* Those in which the log has what a killed operation did not finish. */
+static void add_pending(const choices *w) {
+    model.pending_count = add_to(model.pending, model.pending_count, most_pending, w);
 }
 
 static void note_history(void) {

@@ -991,8 +991,6 @@ static bool complete(choices *w, const operation *op, uint16_t id) {
 /* The possible states after the operation was killed, beside the state before. */
 static void add_killed(const operation *op, uint16_t id) {
     int count = model.world_count;
-    if (answer.has_settled)
-        model.pending_count = model.is_clear_pending = 0;
     for (int i = 0; i < count; i++) {
         choices w[most_keys];
         memcpy(w, model.worlds[i], sizeof w);
@@ -1054,11 +1052,7 @@ static void add_killed(const operation *op, uint16_t id) {
         /* (Its parts in other shards are freed, as no index has the manifest that only the log has.) */
         if (is_of_one_key(op->what) && configured->shards > 1 && c->count == 1 && c->choices[0].size == 2)
             unsettled[op->key].choices[0].flags |= may_lack_parts;
-        if (model.pending_count < most_pending)
-            memcpy(model.pending[model.pending_count++], unsettled, sizeof unsettled);
-        else
-            for (int k = 0; k < most_keys; k++)
-                add_choices(&model.pending[most_pending - 1][k], &unsettled[k]);
+        add_pending(unsettled);
         if (op->what == 'c' || (configured->shards > 1 && strchr("vV", op->what)))
             /* `clear` and `invalidate` go from shard to shard (limits.md, "Not atomic"), and a killed `clear` may have
              * emptied part of one. */
