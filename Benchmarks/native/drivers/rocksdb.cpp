@@ -124,8 +124,7 @@ void settle(void *store) {
 }
 
 void describe(char *text, size_t size) {
-    snprintf(text, size,
-             "%s, OptimizeForPointLookup, block cache of 1.25 times the data, no WAL, 2 background threads",
+    snprintf(text, size, "%s, OptimizeForPointLookup, block cache of 1.25 times the data, no WAL, 2 background threads",
              rocksdb::GetRocksVersionAsString().c_str());
 }
 

@@ -177,8 +177,8 @@ const driver shale_memory_lz4 = SHALE("shale-memory-lz4", open_memory_lz4, in_me
                                       NULL);
 const driver shale_memory_dictionary = SHALE("shale-memory-dictionary", open_memory_dictionary,
                                              in_memory | processes_fork | only_full, NULL);
-const driver shale_memory_dense = SHALE("shale-memory-dense", open_memory_dense,
-                                        in_memory | processes_fork | only_full, NULL);
+const driver shale_memory_dense = SHALE("shale-memory-dense", open_memory_dense, in_memory | processes_fork | only_full,
+                                        NULL);
 const driver shale_clock = SHALE("shale-clock", open_clock, processes_open | only_full, remove_index);
 const driver shale_memory_clock = SHALE("shale-memory-clock", open_memory_clock, in_memory | processes_fork | only_full,
                                         NULL);

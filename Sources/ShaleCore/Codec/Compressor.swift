@@ -38,7 +38,8 @@ enum Compressor {
         if count < least || compression == .none { return raw }
         // LZ4's room is the bound, not the limit: a stream that ran out of room is undefined afterwards.
         let limit = count - count / 8, bound = shim_lz4_bound(Int32(count))
-        let usesDictionary = compression.usesDictionaries && count <= mostWithDictionary && dictionaries.frames.count > 0
+        let usesDictionary =
+            compression.usesDictionaries && count <= mostWithDictionary && dictionaries.frames.count > 0
         var codec = RecordHeader.Codec.lz4, number: UInt16 = 0, n = 0
         if usesDictionary, let prepared = dictionaries.current() {
             (codec, number) = (RecordHeader.Codec.dictionary, prepared.number)

@@ -39,7 +39,9 @@ struct Attachment {
         let part = Int(shim_lz4_bound(Int32(geometry.longestWhole)))
         let isDense = configuration.compression == .dense
         let extras = Limits.metaLength + 1 + Limits.tagCount * 8
-        guard let scratch = ScratchPool(bufferSize: max(part, extras), isDense: isDense) else { throw Failure.outOfMemory }
+        guard let scratch = ScratchPool(bufferSize: max(part, extras), isDense: isDense) else {
+            throw Failure.outOfMemory
+        }
         let frames = DictionaryFrames(
             count: geometry.dictionaryFrames, size: geometry.dictionarySize, secret: block.secret,
             region: data + geometry.dictionaries, head: IndexHead(at: index))

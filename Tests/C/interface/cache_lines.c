@@ -120,8 +120,10 @@ int main(void) {
     shim_faults.may_start_threads = true;
     for (uint32_t shards = 1; shards <= 8; shards *= 8) {
         char *directory = path_to(shards == 1 ? "one" : "several");
-        shale_options options = {
-            .struct_size = sizeof options, .capacity = 64 << 20, .shards = shards, .compression = SHALE_COMPRESSION_NONE};
+        shale_options options = {.struct_size = sizeof options,
+                                 .capacity = 64 << 20,
+                                 .shards = shards,
+                                 .compression = SHALE_COMPRESSION_NONE};
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
         for (unsigned i = 0; i < 4 * calls; i++) {
             char text[value_bytes] = {0};

@@ -109,7 +109,8 @@ int main(void) {
     uint64_t stored_alone = stored_with(alone, SHALE_COMPRESSION_LZ4, &none);
     uint64_t stored_dense = stored_with(dense, SHALE_COMPRESSION_DENSE, &dense_dictionaries);
     unsigned found = with_dictionary(data);
-    printf("%" PRIu64 " bytes with %" PRIu64 " dictionaries, %" PRIu64 " dense, %" PRIu64 " without; %u values with one\n",
+    printf("%" PRIu64 " bytes with %" PRIu64 " dictionaries, %" PRIu64 " dense, %" PRIu64
+           " without; %u values with one\n",
            stored, dictionaries, stored_dense, stored_alone, found);
     CHECK(dictionaries > 0);
     CHECK_EQUAL(0, none);
