@@ -6,16 +6,6 @@ import pytest
 from cashews.wrapper import Cache
 from shale.adapters.cashews import ShaleBackend
 
-# Of Redis, and of what has no backend.
-collect_ignore = [
-    "test_client_side_cache.py",
-    "test_key.py",
-    "test_pickle_serializer.py",
-    "test_redis_down.py",
-    "test_settings_url.py",
-    "test_utils.py",
-]
-
 
 class Recorded(ShaleBackend):
     is_full_disable = False  # a test assigns to it
@@ -58,9 +48,3 @@ async def cache(raw_backend):
     cache = Cache(name="shale")
     cache._add_backend(raw_backend[0])
     return cache
-
-
-def pytest_collection_modifyitems(items):
-    # Its 20 ms are less than a busy machine may sleep.
-    for module in {item.module for item in items if item.module.__name__ == "tests.test_cache"}:
-        module.EXPIRE = 0.3

@@ -35,6 +35,3 @@ def pytest_sessionstart(session):
     django.setup()
     setup_test_environment()
     setup_databases(verbosity=0, interactive=False)
-
-
-collect_ignore = ["test_doctest.py"]
