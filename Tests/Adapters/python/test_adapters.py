@@ -93,10 +93,8 @@ class TestDjango:
 
 class TestDogpile:
     def make(self, directory: Path) -> Any:
-        import shale.adapters.dogpile
         from dogpile.cache import make_region
 
-        assert shale.adapters.dogpile
         arguments = {"directory": directory, "lease": 5}
         return make_region().configure("shale.adapters.dogpile", arguments=arguments)
 

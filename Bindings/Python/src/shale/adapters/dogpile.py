@@ -1,7 +1,5 @@
 """A backend for dogpile.cache: ``pip install shale-cache[dogpile]``.
 
-import shale.adapters.dogpile
-
 region = make_region().configure(
     "shale.adapters.dogpile",
     expiration_time=3600,
@@ -14,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dogpile.cache import register_backend
 from dogpile.cache.api import NO_VALUE, CacheBackend, CachedValue, CacheMutex
 
 from .._data.options import OpenOptions
@@ -24,7 +21,7 @@ from ._opening import opened
 
 
 class ShaleBackend(CacheBackend):
-    """The backend ``"shale.adapters.dogpile"``.
+    """The backend ``"shale.adapters.dogpile"``, an entry point of the package.
 
     arguments: ``directory``, of the cache, or an open ``shale.Cache``; ``lease``, seconds after
     which another caller gets the mutex of a process that was stopped (30); and the options of
@@ -109,6 +106,3 @@ class Mutex(CacheMutex):
             return True
         probe.release()
         return False
-
-
-register_backend("shale.adapters.dogpile", "shale.adapters.dogpile", "ShaleBackend")

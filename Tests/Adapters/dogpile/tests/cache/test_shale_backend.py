@@ -2,7 +2,6 @@
 
 import tempfile
 
-import shale.adapters.dogpile
 from dogpile.cache.proxy import ProxyBackend
 from dogpile.testing.fixtures import _GenericBackendTestSuite, _GenericMutexTestSuite, _GenericSerializerTestSuite
 from shale import PickleSerializer
@@ -35,6 +34,3 @@ class TestShaleSerializer(_GenericSerializerTestSuite, TestShale):
 
 class TestShaleMutex(Plain, _GenericMutexTestSuite):
     pass
-
-
-assert shale.adapters.dogpile.ShaleBackend
