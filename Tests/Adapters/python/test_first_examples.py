@@ -181,11 +181,11 @@ def test_dogpile(directory: Path) -> None:
         "shale.adapters.dogpile", expiration_time=3600, arguments={"directory": str(directory)}
     )
 
-    @region.cache_on_arguments()
-    def load_user_info(user_id: int) -> dict[str, int]:
+    def lookup(user_id: int) -> dict[str, int]:
         calls.append(user_id)
         return {"id": user_id}
 
+    load_user_info = region.cache_on_arguments()(lookup)
     assert [load_user_info(5), load_user_info(5), load_user_info(6)] == [{"id": 5}, {"id": 5}, {"id": 6}]
     assert calls == [5, 6]
     with shale.Cache(directory) as cache:
