@@ -12,11 +12,28 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
+from enum import Enum
+from functools import partial
 from importlib import import_module
 from io import BytesIO
 from tokenize import TokenError
-from typing import Any, Final
+from typing import Annotated, Any, Callable, Final, Literal, Optional, get_args, get_origin
 
+from ._data.type_expressions import (
+    NONE_TYPE,
+    SCALARS,
+    Fit,
+    Tests,
+    bare,
+    class_name,
+    is_class,
+    is_union,
+    leaves,
+    members,
+    name_of,
+    value_classes,
+)
 from ._data.varint import read_size, size_bytes
 from ._native.errors import InvalidError
 
@@ -32,103 +49,247 @@ def _library(name: str) -> Any:
         ) from error
 
 
-def _name(kind: type[Any]) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+_Write = Callable[[Any], bytes]
+_Read = Callable[[bytes], Any]
 
 
 class _ByType:
-    """Values of given classes: a size, the name of the class, and the bytes of its library."""
+    """Values of given types: a size, the name of the type, and the bytes of its library."""
 
     name = ""
 
-    def __init__(self, kinds: tuple[type[Any], ...]) -> None:
-        if not kinds:
-            raise InvalidError(f"{type(self).__name__} needs the types that it may read")
+    def __init__(self, kinds: tuple[Any, ...]) -> None:
+        self._given = kinds
+        self._tests = Tests(self._check_class, self._check_key, self._fields)
+        self._kinds: dict[bytes, Any] = {}
+        self._readers: dict[bytes, _Read] = {}
+        self._writers: dict[type[Any], list[tuple[Fit | None, bytes, _Write]]] = {}
         for kind in kinds:
-            if not isinstance(kind, type):
-                raise TypeError(f"a type is expected, not {kind!r}")
-        self._kinds = {_name(kind).encode(): kind for kind in kinds}
-        if len(self._kinds) < len(kinds):
-            raise InvalidError("two of the types have the same name")
+            for each in members(kind):
+                self._add(each)
+        for writers in self._writers.values():
+            # A class without its arguments describes less.
+            writers.sort(key=lambda writer: writer[0] is None)
+
+    def _add(self, kind: Any) -> None:
+        name = name_of(kind).encode()
+        if name in self._kinds:
+            if self._kinds[name] != kind:
+                raise InvalidError(f"two of the types have the same name: {name.decode()}")
+            return
+        # Of a class, the class alone decides.
+        fit = None
+        if is_class(kind):
+            self._check_given(kind)
+        else:
+            fit = Fit(kind, self._tests)
+        write, self._readers[name] = self._form(kind)
+        self._kinds[name] = kind
+        for each in value_classes(kind):
+            head = size_bytes(len(name)) + name
+            self._writers.setdefault(each, []).append((fit, head, write))
 
     def dumps(self, value: Any, /) -> bytes:
-        kind = type(value)
-        name = _name(kind).encode()
-        if self._kinds.get(name) is not kind:
-            raise TypeError(f"{_name(kind)} is none of the types of {self!r}")
-        return size_bytes(len(name)) + name + self._write(value)
+        writers = self._writers.get(type(value), ())
+        for fit, head, write in writers:
+            if fit is None or fit(value):
+                return head + write(value)
+        what = " of this content" if writers else ""
+        raise TypeError(f"{class_name(type(value))}{what} is none of the types of {self!r}")
 
     def loads(self, data: bytes, /) -> Any:
         size, at = read_size(data, 0)
         name = data[at : at + size]
-        kind = self._kinds.get(name)
-        if kind is None:
+        read = self._readers.get(name)
+        if read is None:
             raise TypeError(f"{name!r} is none of the types of {self!r}")
-        return self._read(kind, data[at + size :])
+        return read(data[at + size :])
 
-    def _write(self, value: Any) -> bytes:
+    @property
+    def classes(self) -> frozenset[type[Any]]:
+        """The types that are classes: all their values fit."""
+        return frozenset(filter(is_class, self._kinds.values()))
+
+    def fits(self, value: Any) -> bool:
+        """Whether the value is of one of the types."""
+        writers = self._writers.get(type(value), ())
+        return any(fit is None or fit(value) for fit, _, _ in writers)
+
+    def for_results(self, kind: Any) -> _ByType | None:
+        """The serializer of a memoized function that returns this type. None if its results are
+        not of classes of the library."""
+        classes = set(leaves(kind))
+        if classes <= SCALARS:
+            return None
+        for each in classes:
+            self._check_class(each)
+        given = tuple(each for each in members(kind) if is_class(each))
+        derived = [each for each in self._kinds.values() if is_class(each) and issubclass(each, given)]
+        return type(self)(kind, *derived)
+
+    def _check_given(self, kind: type[Any]) -> None:
+        """TypeError for a class that the library does not know, as far as that is known."""
+        self._check_class(kind)
+
+    def _check_class(self, kind: Any) -> None:
+        """The same for a class inside of a type."""
         raise NotImplementedError
 
-    def _read(self, kind: type[Any], data: bytes) -> Any:
+    def _check_key(self, kind: Any) -> None:
+        """The same for the keys of a dict."""
+
+    def _fields(self, kind: Any) -> Iterable[tuple[str, Any]]:
+        """The fields of a generic class whose types depend on its arguments."""
+        raise TypeError(f"{kind!r} does not say which class its values have")
+
+    def _form(self, kind: Any) -> tuple[_Write, _Read]:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        kinds = ", ".join(map(_name, self._kinds.values()))
-        return f"{type(self).__name__}({kinds})"
+        return f"{type(self).__name__}({', '.join(name.decode() for name in self._kinds)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given
 
 
 class MsgspecSerializer(_ByType):
     """``msgspec.Struct``, dataclasses and attrs classes, as msgspec's MessagePack, and whatever
     they contain that msgspec knows: datetimes, enums, UUIDs, sets, others of their kind.
 
-    The type of an object is exactly one of the given types, and its class defines its contents.
-    Bytes that no longer fit the class are a miss.
+    Given as classes, generic structs (``Page[User]``), and lists, dicts, sets, tuples and unions of
+    these (``list[User]``). A value is stored by the first type that has exactly its classes, and
+    the class of an object defines its contents. Bytes that no longer fit the type are a miss. The
+    return type of a memoized function need not be given.
     """
 
     name = "msgspec"
 
-    def __init__(self, *kinds: type[Any]) -> None:
+    def __init__(self, *kinds: Any) -> None:
+        self._msgspec = _library("msgspec")
+        self._encode = self._msgspec.msgpack.Encoder().encode
         super().__init__(kinds)
-        msgpack = _library("msgspec").msgpack
-        self._encoder = msgpack.Encoder()
-        self._decoders = {kind: msgpack.Decoder(kind) for kind in kinds}
 
-    def _write(self, value: Any) -> bytes:
-        data: bytes = self._encoder.encode(value)
-        return data
+    def _check_given(self, kind: type[Any]) -> None:
+        pass
 
-    def _read(self, kind: type[Any], data: bytes) -> Any:
-        return self._decoders[kind].decode(data)
+    def _check_class(self, kind: Any) -> None:
+        known = is_class(kind) and (
+            kind in SCALARS
+            or issubclass(kind, (self._msgspec.Struct, Enum))
+            or hasattr(kind, "__dataclass_fields__")
+            or hasattr(kind, "__attrs_attrs__")
+            or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+        )
+        if not known:
+            raise TypeError(f"a type that msgspec knows is expected, not {kind!r}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(self._kinds.values())
+    def _fields(self, kind: Any) -> Iterable[tuple[str, Any]]:
+        fields = self._msgspec.structs.fields
+        for own, general in zip(fields(kind), fields(get_origin(kind))):
+            if own.type != general.type:
+                yield own.name, own.type
+
+    def _form(self, kind: Any) -> tuple[_Write, _Read]:
+        return self._encode, self._msgspec.msgpack.Decoder(kind).decode
 
 
 class PydanticSerializer(_ByType):
     """Pydantic models, as JSON, which the model validates when it is read.
 
-    The type of an object is exactly one of the given models. JSON that no longer fits its model is
-    a miss. Fields that a model leaves out of its JSON are not stored.
+    Given as models, also generic ones (``Page[User]``), and lists, dicts, sets, tuples and unions
+    of these (``list[User]``). A value is stored by the first type that has exactly its classes.
+    JSON that no longer fits its type is a miss. Fields that a model leaves out of its JSON are not
+    stored. The return type of a memoized function need not be given.
     """
 
     name = "pydantic"
 
-    def __init__(self, *models: type[Any]) -> None:
-        super().__init__(models)
-        base = _library("pydantic").BaseModel
-        for model in models:
-            if not issubclass(model, base):
-                raise TypeError(f"{_name(model)} is no model of pydantic")
+    def __init__(self, *kinds: Any) -> None:
+        self._pydantic = _library("pydantic")
+        super().__init__(kinds)
 
-    def _write(self, value: Any) -> bytes:
-        text: str = value.model_dump_json(round_trip=True, by_alias=False)
-        return text.encode()
+    def _check_class(self, kind: Any) -> None:
+        if not is_class(kind):
+            raise TypeError(f"a type is expected, not {kind!r}")
+        if kind not in SCALARS and not issubclass(kind, (self._pydantic.BaseModel, Enum)):
+            raise TypeError(f"{class_name(kind)} is no model of pydantic")
 
-    def _read(self, kind: Any, data: bytes) -> Any:
-        return kind.model_validate_json(data, by_alias=False, by_name=True)
+    def _check_key(self, kind: Any) -> None:
+        for each in leaves(kind):
+            if each is NONE_TYPE or each not in SCALARS or is_union(bare(kind)):
+                raise TypeError(f"JSON has no keys of {kind!r}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(self._kinds.values())
+    def _form(self, kind: Any) -> tuple[_Write, _Read]:
+        if is_class(kind) and issubclass(kind, self._pydantic.BaseModel):
+
+            def write_model(value: Any) -> bytes:
+                text: str = value.model_dump_json(round_trip=True, by_alias=False)
+                return text.encode()
+
+            return write_model, partial(kind.model_validate_json, by_alias=False, by_name=True)
+        adapter = self._pydantic.TypeAdapter(
+            self._tagged(kind),
+            config={
+                "ser_json_inf_nan": "constants",
+                "ser_json_bytes": "base64",
+                "val_json_bytes": "base64",
+            },
+        )
+        return (
+            partial(adapter.dump_json, round_trip=True, by_alias=False),
+            partial(adapter.validate_json, by_alias=False, by_name=True),
+        )
+
+    def _tagged(self, kind: Any) -> Any:
+        """The type with the name of a union's member before each of its values: JSON alone may fit
+        several."""
+        inner = bare(kind)
+        origin, arguments = get_origin(inner), get_args(inner)
+        if is_union(inner):
+            several = [each for each in members(inner) if each is not NONE_TYPE]
+            if len(several) == 1:
+                return Optional[self._tagged(several[0])]
+            options = [
+                (name_of(each), self._tagged(each), Fit(each, self._tests)) for each in members(inner)
+            ]
+            return Annotated[Any, _Tagged(options)]
+        if get_origin(kind) is Annotated:
+            return Annotated[(self._tagged(get_args(kind)[0]), *get_args(kind)[1:])]  # type: ignore[return-value]
+        if origin is None or origin is Literal or arguments == ():
+            return inner
+        return origin[tuple(each if each in (..., ()) else self._tagged(each) for each in arguments)]
+
+
+class _Tagged:
+    """An annotation for pydantic: a value is an object whose only key is the name of its type."""
+
+    def __init__(self, options: list[tuple[str, Any, Fit]]) -> None:
+        self._options = options
+
+    def __get_pydantic_core_schema__(self, _source: Any, handler: Any) -> Any:
+        schemas = _library("pydantic_core").core_schema
+        fields = schemas.typed_dict_schema(
+            {
+                name: schemas.typed_dict_field(handler.generate_schema(kind), required=False)
+                for name, kind, _ in self._options
+            },
+            extra_behavior="forbid",
+        )
+        return schemas.no_info_after_validator_function(
+            self._value,
+            fields,
+            serialization=schemas.plain_serializer_function_ser_schema(
+                self._object, return_schema=fields
+            ),
+        )
+
+    def _object(self, value: Any) -> dict[str, Any]:
+        return {next(name for name, _, fit in self._options if fit(value)): value}
+
+    @staticmethod
+    def _value(found: dict[str, Any]) -> Any:
+        (value,) = found.values()
+        return value
 
 
 class _Arrays:
@@ -144,7 +305,7 @@ class _Arrays:
 
     def _check(self, array: Any) -> Any:
         if type(array) is not self._numpy.ndarray:
-            raise TypeError(f"{_name(type(array))} is no numpy.ndarray")
+            raise TypeError(f"{class_name(type(array))} is no numpy.ndarray")
         if array.dtype not in self._dtypes:
             raise TypeError(f"{array.dtype} is none of the dtypes of {self!r}")
         return array
@@ -198,7 +359,7 @@ class TensorsSerializer(_Arrays):
 
     def dumps(self, value: Any, /) -> bytes:
         if type(value) is not dict:
-            raise TypeError(f"{_name(type(value))} is no dict of arrays")
+            raise TypeError(f"{class_name(type(value))} is no dict of arrays")
         header: dict[str, Any] = {}
         parts: list[bytes] = []
         end = 0

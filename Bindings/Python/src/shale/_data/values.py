@@ -134,6 +134,10 @@ class Codec:
             self._serialized += serializer.name.encode()
 
     @property
+    def serializer(self) -> Serializer | None:
+        return self._serializer
+
+    @property
     def serialized_meta(self) -> bytes:
         """The meta of the serializer's values."""
         return self._serialized

@@ -311,7 +311,8 @@ class LoadAttempt:
         source: Literal["cache", "waited"] = "waited" if self._waited and not stale else "cache"
         if lookup.meta == MISSING:
             return LoadResult(None, source, stale, missing=True)
-        return LoadResult(self._cache._codec.decode(lookup.meta, lookup.data), source, stale)
+        codec = self._policy.codec or self._cache._codec
+        return LoadResult(codec.decode(lookup.meta, lookup.data), source, stale)
 
     def _load(
         self,

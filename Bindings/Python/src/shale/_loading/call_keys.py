@@ -36,12 +36,13 @@ class CallKeys:
         """Returns the memoized function: one that calls itself captures it."""
         self._captured: _Captured | None = None
         self._key_of: Callable[..., Key] | None = None
+        inner, first, keywords = _innermost(function)
+        self.function = inner
+        """Without partials around it, and no bound method."""
         if key is not None:
             own = self.name = _name(function) if name is None else name
             self._key_of = lambda *args, **kwargs: (own, key(*args, **kwargs))
             return
-        inner, first, keywords = _innermost(function)
-        self._inner = inner
         self.name = _name(inner) if name is None else name
         """What the keys begin with."""
         if name is None:
@@ -60,7 +61,7 @@ class CallKeys:
         it."""
         key_of = self._key_of
         if key_of is None:
-            return _caller(self._inner, self.name, self._captured, answer, is_async)
+            return _caller(self.function, self.name, self._captured, answer, is_async)
         if not is_async:
             return lambda *args, **kwargs: answer(key_of(*args, **kwargs), args, kwargs)
 

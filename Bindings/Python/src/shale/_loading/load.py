@@ -213,8 +213,9 @@ class Load:
             if not isinstance(answer, Loaded):
                 answer = Loaded(answer)
             age = self._policy.max_age if answer.max_age is None else answer.max_age
+            codec = self._policy.codec or self._cache._codec
             try:
-                meta, data = self._cache._codec.encode(answer.value)
+                meta, data = codec.encode(answer.value)
             except Exception as error:
                 if not _has_no_stored_form(error):
                     raise

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, TypeVar, cas
 from .._native import abi, log
 from .._native.errors import InvalidError
 from .._typing import Key
-from .call_keys import CallKeys
+from .call_keys import Answer, CallKeys
 from .policy import Policy
 from .results import LoadResult
+from .return_types import result_codec
 from .single_flight import NONE, after_hit, hit, load, may_look
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Concatenate, ParamSpec
 
+    from .._data.result_codec import ResultCodec
     from .._store.store import Store
 
     P = ParamSpec("P")
@@ -127,12 +129,46 @@ class _Caller:
                 "adds one, and a namespace another"
             )
         self.hits, self.misses = _Count(), _Count()
+        self._found_late: Answer | None = None
         self._is_checked = key is None
         self.key = keys.caller(lambda key, _args, _kwargs: key)
 
     def call(self) -> Callable[..., Any]:
         """A new function of the same arguments."""
-        return self.keys.caller(self._answer, is_async=self.is_async)
+        try:
+            answer = self._by_type(result_codec(self.cache._codec, self.keys.function))
+        except Exception:
+            # The annotation may name a class that is not yet defined.
+            answer = self._late_answer
+        return self.keys.caller(answer, is_async=self.is_async)
+
+    def _by_type(self, codec: ResultCodec | None) -> Answer:
+        """Answers with results of the codec's type alone; None: of any type."""
+        if codec is None:
+            return self._answer
+        self._policy = self._policy.with_codec(codec)
+        self._classes, self._fits = codec.classes, codec.fits
+        return self._typed_answer
+
+    def _late_answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        answer = self._found_late
+        if answer is None:
+            try:
+                codec = result_codec(self.cache._codec, self.keys.function)
+            except Exception:
+                codec = None
+            answer = self._found_late = self._by_type(codec)
+        return answer(key, args, kwargs)
+
+    def _typed_answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """As `_answer`, if the function's return type decides what is a result."""
+        counted = may_look(self.cache)
+        if counted:
+            value = hit(self.cache, key, self._policy)
+            if value is not NONE and (type(value) in self._classes or self._fits(value)):
+                self.hits.add()
+                return value
+        return self._load(key, counted, args, kwargs)
 
     def _answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         counted = may_look(self.cache)
@@ -199,6 +235,17 @@ class _AsyncCaller(_Caller):
         if counted:
             value = hit(self.cache, key, self._policy)
             if value is not NONE:
+                self.hits.add()
+                return value
+        return await self._load(key, counted, args, kwargs)
+
+    async def _typed_answer(
+        self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        counted = may_look(self.cache)
+        if counted:
+            value = hit(self.cache, key, self._policy)
+            if value is not NONE and (type(value) in self._classes or self._fits(value)):
                 self.hits.add()
                 return value
         return await self._load(key, counted, args, kwargs)

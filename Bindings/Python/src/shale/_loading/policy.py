@@ -17,6 +17,7 @@ from .._native.errors import InvalidError
 from .._native.units import LEASE, NEVER, Seconds, age_ms, duration_ms, lease_ms, seconds
 
 if TYPE_CHECKING:
+    from .._data.values import Codec
     from .._native.clock import Clock
 
 # Not Python's own generator, whose numbers a program may want to repeat.
@@ -52,6 +53,7 @@ class Policy:
     """The options, checked before the load."""
 
     __slots__ = (
+        "codec",
         "flags",
         "jitter",
         "lease",
@@ -111,6 +113,8 @@ class Policy:
             raise InvalidError("timeout is above 0 seconds: 0 leaves no time to load")
         self.stale_if_error = stale_if_error
         self.retry_after = _duration("retry_after", retry_after)
+        self.codec: Codec | None = None
+        """Of the values, instead of the cache's."""
         self.logs_keys = True
         """Whether log lines of its loads name the key."""
 
@@ -118,6 +122,12 @@ class Policy:
         """The same with a further tag."""
         other = copy.copy(self)
         other.tags = [*self.tags, tag]
+        return other
+
+    def with_codec(self, codec: Codec) -> Policy:
+        """The same for values of another codec than the cache's."""
+        other = copy.copy(self)
+        other.codec = codec
         return other
 
     def when_due(self) -> Policy:
