@@ -282,7 +282,7 @@ def test_tensors_are_what_safetensors_reads() -> None:
             numpy.testing.assert_array_equal(found[name], array)
 
 
-@pytest.mark.parametrize("name", serializers.__all__)
+@pytest.mark.parametrize("name", ["NumpySerializer", "TensorsSerializer"])
 def test_types_are_to_be_given(name: str) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(shale.InvalidError, match="needs the"):

@@ -215,9 +215,11 @@ class PydanticSerializer(_ByType):
             raise TypeError(f"{class_name(kind)} is no model of pydantic")
 
     def _check_key(self, kind: Any) -> None:
-        for each in leaves(kind):
-            if each is NONE_TYPE or each not in SCALARS or is_union(bare(kind)):
-                raise TypeError(f"JSON has no keys of {kind!r}")
+        inner = bare(kind)
+        if get_origin(inner) is Literal:
+            inner = str if set(leaves(kind)) == {str} else None
+        if inner is NONE_TYPE or inner not in SCALARS:
+            raise TypeError(f"JSON has no keys of {kind!r}")
 
     def _form(self, kind: Any) -> tuple[_Write, _Read]:
         if is_class(kind) and issubclass(kind, self._pydantic.BaseModel):
@@ -229,11 +231,7 @@ class PydanticSerializer(_ByType):
             return write_model, partial(kind.model_validate_json, by_alias=False, by_name=True)
         adapter = self._pydantic.TypeAdapter(
             self._tagged(kind),
-            config={
-                "ser_json_inf_nan": "constants",
-                "ser_json_bytes": "base64",
-                "val_json_bytes": "base64",
-            },
+            config=_CONFIG,
         )
         return (
             partial(adapter.dump_json, round_trip=True, by_alias=False),
@@ -260,6 +258,14 @@ class PydanticSerializer(_ByType):
         return origin[tuple(each if each in (..., ()) else self._tagged(each) for each in arguments)]
 
 
+# Of values outside of models: JSON for all floats and bytes.
+_CONFIG: Final[Any] = {
+    "ser_json_inf_nan": "constants",
+    "ser_json_bytes": "base64",
+    "val_json_bytes": "base64",
+}
+
+
 class _Tagged:
     """An annotation for pydantic: a value is an object whose only key is the name of its type."""
 
@@ -274,6 +280,7 @@ class _Tagged:
                 for name, kind, _ in self._options
             },
             extra_behavior="forbid",
+            config=_CONFIG,
         )
         return schemas.no_info_after_validator_function(
             self._value,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import types
+import typing
 from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Annotated, Any, Callable, Final, Literal, Union, get_args, get_origin
@@ -39,6 +40,9 @@ def bare(kind: Any) -> Any:
             kind = kind.__value__
         elif hasattr(kind, "__supertype__"):
             kind = kind.__supertype__
+        elif getattr(typing, getattr(kind, "_name", None) or "", None) is kind is not Any:
+            # typing.List, of anything.
+            kind = get_origin(kind) or object
         else:
             return kind
 
@@ -150,6 +154,8 @@ class Tests:
         if origin is Literal:
             choices = {(type(each), each) for each in arguments}
             classes = {type(each) for each in arguments}
+            if not classes <= {NONE_TYPE, bool, int, str}:
+                raise TypeError(f"a literal is None, a bool, an int or a str, not {kind!r}")
             return lambda value: type(value) in classes and (type(value), value) in choices
         if origin in _COLLECTIONS:
             item = Fit(arguments[0], self)
