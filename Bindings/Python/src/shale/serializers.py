@@ -190,7 +190,16 @@ class MsgspecSerializer(_ByType):
                 yield own.name, own.type
 
     def _form(self, kind: Any) -> tuple[_Write, _Read]:
-        return self._encode, self._msgspec.msgpack.Decoder(kind).decode
+        decode, wrong = self._msgspec.msgpack.Decoder(kind).decode, self._msgspec.DecodeError
+
+        def read(data: bytes) -> Any:
+            try:
+                return decode(data)
+            except wrong as error:
+                # (In older releases it is no ValueError.)
+                raise ValueError(str(error)) from error
+
+        return self._encode, read
 
 
 class PydanticSerializer(_ByType):
