@@ -314,4 +314,4 @@ def test_two_types_of_one_name() -> None:
     with pytest.raises(TypeError, match="none of the types"):
         serializers.MsgspecSerializer(Point).dumps(twin(1))
     with pytest.raises(TypeError, match="a type is expected"):
-        serializers.MsgspecSerializer("Point")  # type: ignore[arg-type]
+        serializers.MsgspecSerializer("Point")

@@ -1,4 +1,7 @@
-"""Values of type expressions, such as ``list[User]``, in the serializers for pydantic and msgspec."""
+"""Values of types such as ``list[User]``, in the serializers for pydantic and msgspec."""
+
+# mypy: disable-error-code="name-defined, valid-type, type-arg, misc"
+# (The types are made when it runs.)
 
 from __future__ import annotations
 
@@ -136,7 +139,8 @@ def test_whichever_type_fits_reads_the_same(of: Library) -> None:
     user, order = of.user(name="a"), of.order(name="a")
     for kinds in ([list[of.user], list[of.order]], [list[of.order], list[of.user]]):
         serializer = of.serializer(*kinds)
-        for value in ([], [user], [order]):
+        values: list[Any] = [[], [user], [order]]
+        for value in values:
             assert same(serializer.loads(serializer.dumps(value)), value)
             alone = of.serializer(kinds[0])
             if not value or alone.fits(value):
@@ -176,15 +180,13 @@ def test_the_stored_names(of: Library) -> None:
 def test_spellings_of_one_type(of: Library) -> None:
     spellings: list[Any] = [
         list[Optional[of.user]],
-        list[Union[None, of.user]],
+        list[Union[None, of.user]],  # noqa: RUF036
         list[Annotated[Optional[of.user], "a note"]],
     ]
     value = [of.user(name="a"), None]
     assert of.serializer(of.user, of.user, Optional[of.user]).dumps(value[0])
     for kind in spellings[::2]:
-        assert same(
-            of.serializer(spellings[0]).loads(of.serializer(kind).dumps(value)), value
-        )
+        assert same(of.serializer(spellings[0]).loads(of.serializer(kind).dumps(value)), value)
     # (The order of a union is a part of the type: the first member that fits is written.)
     assert same(of.serializer(spellings[1]).loads(of.serializer(spellings[1]).dumps(value)), value)
     names = of.serializer(dict[str, Union[UserName, of.user]])
@@ -205,7 +207,10 @@ def test_a_class_that_has_changed(of: Library) -> None:
             return pydantic.create_model("User", __module__="typed_models", **fields)
         import msgspec
 
-        given = [(name, *each) if each[1:] != (...,) else (name, each[0]) for name, each in fields.items()]
+        given = [
+            (name, *each) if each[1:] != (...,) else (name, each[0])
+            for name, each in fields.items()
+        ]
         return msgspec.defstruct("UserStruct", given, module="typed_models", tag=True)
 
     old = of.serializer(list[of.user])
@@ -223,9 +228,9 @@ def test_a_class_that_has_changed(of: Library) -> None:
 @both
 def test_types_that_say_too_little(of: Library) -> None:
     for kind in (
-        list[Any], list[list], list["User"], list[T], Sequence[of.user], list[object],  # type: ignore[name-defined,type-arg,valid-type] # noqa: F821
-        dict[str, dict], list[type], Literal[b"a"], list[Literal[Color.RED]], Any, T,  # type: ignore[type-arg]
-        Union[of.user, Any], set[T], of.page[Any] if of is MSGSPEC else list[Any],  # type: ignore[valid-type]
+        list[Any], list[list], list["User"], list[T], Sequence[of.user], list[object],  # noqa: F821
+        dict[str, dict], list[type], Literal[b"a"], list[Literal[Color.RED]], Any, T,
+        Union[of.user, Any], set[T], of.page[Any] if of is MSGSPEC else list[Any],
     ):  # fmt: skip
         with pytest.raises(TypeError, match=r"expected, not|no model|a literal is|does not say"):
             of.serializer(kind)
@@ -234,7 +239,7 @@ def test_types_that_say_too_little(of: Library) -> None:
 def test_keys_that_json_has_not() -> None:
     for key in (None, Color, Optional[str], Union[str, int], tuple[int, int], Literal[1]):
         with pytest.raises(TypeError, match="JSON has no keys of"):
-            PYDANTIC.serializer(dict[key, int])  # type: ignore[valid-type]
+            PYDANTIC.serializer(dict[key, int])
 
 
 def test_unions_that_msgspec_cannot_tell_apart() -> None:
@@ -245,10 +250,11 @@ def test_unions_that_msgspec_cannot_tell_apart() -> None:
 def test_a_struct_that_contains_its_type() -> None:
     order = typed_models.OrderStruct(name="a")
     serializer = MSGSPEC.serializer(Tree[UserStruct], Tree[typed_models.OrderStruct])
-    for value in (
+    values: Any = (
         Tree(UserStruct("a"), [Tree(UserStruct("b"))]),
         Tree(order, [Tree(order, [Tree(order)])]),
-    ):
+    )
+    for value in values:
         assert same(serializer.loads(serializer.dumps(value)), value)
     with pytest.raises(TypeError, match="none of the types"):
         serializer.dumps(Tree(order, [Tree(UserStruct("a"))]))
@@ -256,7 +262,7 @@ def test_a_struct_that_contains_its_type() -> None:
 
 def test_a_generic_class_without_arguments_comes_last() -> None:
     serializer = MSGSPEC.serializer(typed_models.PageStruct, typed_models.PageStruct[UserStruct])
-    value = typed_models.PageStruct([UserStruct("a")])
+    value: Any = typed_models.PageStruct([UserStruct("a")])
     assert same(serializer.loads(serializer.dumps(value)), value)
 
 
@@ -310,16 +316,15 @@ def models(of: Library) -> list[Kind]:
 def kinds(draw: st.DrawFn, of: Library, depth: int = 2) -> Kind:
     form = draw(st.sampled_from(["leaf", "list", "dict", "tuple", "pair", "union", "page"]))
     if form == "leaf" or not depth:
-        return draw(st.sampled_from([*SCALARS, *models(of), *models(of)]))
+        leaf: Kind = draw(st.sampled_from([*SCALARS, *models(of), *models(of)]))
+        return leaf
     inner = kinds(of, depth - 1)
     one = draw(inner)
     if form == "list":
         return Kind(list[one.kind], st.lists(one.values, max_size=3))
     if form == "dict":
         key = draw(st.sampled_from([each for each in SCALARS if each.is_key]))
-        return Kind(
-            dict[key.kind, one.kind], st.dictionaries(key.values, one.values, max_size=3)
-        )
+        return Kind(dict[key.kind, one.kind], st.dictionaries(key.values, one.values, max_size=3))
     if form == "tuple":
         return Kind(tuple[one.kind, ...], st.lists(one.values, max_size=3).map(tuple))
     if form == "page":

@@ -1,21 +1,37 @@
-"""The types of ``Cache[K, V]``: mypy checks this file, in ``Scripts/lint``, and a missing expected
-error is an error too."""
+"""The types of ``Cache[K, V]``: mypy and pyright check this file, in ``Scripts/lint``. An expected
+error that is missing is an error too."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar, Union, overload
 
 import shale
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
+
+    from shale.serializers import MsgspecSerializer, PydanticSerializer
 else:
 
     def assert_type(value: Any, _kind: Any) -> Any:
         return value
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class User:
+    name: str
+
+
+@dataclass
+class Page(Generic[T]):
+    items: list[T]
 
 
 def test_of_one_type(cache: shale.Cache[str, int]) -> None:
@@ -116,7 +132,13 @@ def refused_keys(cache: shale.Cache[float, int]) -> None:  # type: ignore[type-v
 
 
 def refused_arguments(cache: shale.Cache) -> None:
-    double = cache.memoize(lambda number: 2 * int(number), name="double")
+    @cache.memoize(name="double")
+    def double(number: int, *, plus: int = 0) -> int:
+        return 2 * number + plus
+
+    double("a")  # type: ignore[arg-type]
+    double(1, 2)  # type: ignore[call-arg]
+    double.invalidate(number="a")  # type: ignore[arg-type]
     double.cache_info(1)  # type: ignore[call-arg]
     double.cache_clear(1)  # type: ignore[call-arg]
 
@@ -124,3 +146,100 @@ def refused_arguments(cache: shale.Cache) -> None:
 async def coroutines(cache: shale.AsyncCache[str, int]) -> None:
     assert_type(await cache.get("a"), Union[int, None])
     await cache.set("a", "text")  # type: ignore[arg-type]
+
+
+class Service:
+    """Methods of all kinds, of a cache that is made before."""
+
+    cache: shale.Cache = shale.Cache(None, capacity="8MiB")
+
+    @cache.memoize(max_age=60)
+    def users(self, team: str, *, limit: int = 10) -> list[User]:
+        return [User(team)][:limit]
+
+    @cache.memoize
+    async def page(self, number: int) -> Page[User] | None:
+        return Page([]) if number else None
+
+    @staticmethod
+    @cache.memoize(name="static")
+    def by_name() -> dict[str, User]:
+        return {}
+
+
+def memoized_methods(service: Service) -> None:
+    assert_type(service.users("a"), list[User])
+    assert_type(service.users("a", limit=1), list[User])
+    assert_type(service.users.cache_key("a", limit=1), shale.Key)
+    assert_type(service.users.invalidate("a"), bool)
+    assert_type(Service.users(service, "a"), list[User])
+    assert_type(Service.by_name(), dict[str, User])
+    service.users("a", 1)  # type: ignore[call-arg]
+    service.users(1)  # type: ignore[arg-type]
+    service.users.invalidate()  # type: ignore[call-arg]
+
+
+async def memoized_coroutines(service: Service, cache: shale.AsyncCache) -> None:
+    assert_type(await service.page(1), Union[Page[User], None])
+    assert_type(service.page.invalidate(1), bool)
+
+    @cache.memoize(max_age=60)
+    async def users(*names: str) -> list[User]:
+        return [User(name) for name in names]
+
+    assert_type(await users("a", "b"), list[User])
+    await users(1)  # type: ignore[arg-type]
+
+
+async def loads(cache: shale.Cache[str, User], loop: shale.AsyncCache[str, list[User]]) -> None:
+    def load() -> User:
+        return User("a")
+
+    def load_with_age() -> shale.Loaded[User]:
+        return shale.Loaded(User("a"), max_age=60)
+
+    def load_or_miss() -> Union[User, shale.Missing]:
+        return shale.Missing()
+
+    async def load_all() -> list[User]:
+        return []
+
+    assert_type(cache.get_or_load("a", load), User)
+    assert_type(cache.get_or_load("a", load_with_age), User)
+    assert_type(cache.get_or_load("a", load_or_miss, max_age=60), User)
+    assert_type(cache.entry_or_load("a", lambda old: old), shale.LoadResult)
+    assert_type(await loop.get_or_load("a", load_all), list[User])
+    assert_type(await loop.get("a"), Union[list[User], None])
+    assert_type(await loop.get("a", ()), Union[list[User], tuple[()]])
+    cache.set("a", User("b"), max_age=60, tag="t")
+    cache.set("a", [User("b")])  # type: ignore[arg-type]
+    await loop.set("a", User("b"))  # type: ignore[arg-type]
+    cache.get_or_load("a", load, no_option=1)  # type: ignore[call-overload]
+
+
+def typed_serializers() -> None:
+    """Any type expression is an argument."""
+    for serializer in (
+        PydanticSerializer(User, list[User], Optional[User], Union[User, Page[int]], Page[User]),
+        MsgspecSerializer(User, dict[str, User], tuple[User, ...], Optional[Page[User]]),
+        MsgspecSerializer(),
+    ):
+        kept: shale.Serializer = serializer
+        users: shale.Cache[str, list[User]] = shale.Cache(None, serializer=kept)
+        assert_type(users["a"], list[User])
+        users["a"] = [User("a")]
+        users["a"] = User("a")  # type: ignore[assignment]
+
+
+@overload
+def chosen(number: int) -> int: ...
+@overload
+def chosen(number: str) -> str: ...
+def chosen(number: Union[int, str]) -> Union[int, str]:
+    return number
+
+
+def overloaded(cache: shale.Cache) -> None:
+    """A ParamSpec has one signature: both checkers take the first of an overloaded function."""
+    memoized = cache.memoize(chosen)
+    assert_type(memoized(1), int)

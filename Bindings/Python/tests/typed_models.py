@@ -40,12 +40,12 @@ class Admin(User):
     level: int = 1
 
 
-class UserStruct(msgspec.Struct, tag=True):
+class UserStruct(msgspec.Struct, tag=True):  # type: ignore[call-arg]
     name: str
     born: Optional[date] = None
 
 
-class OrderStruct(msgspec.Struct, tag=True):
+class OrderStruct(msgspec.Struct, tag=True):  # type: ignore[call-arg]
     name: str
     born: Optional[date] = None
 

@@ -124,7 +124,9 @@ class _ByType:
         for each in classes:
             self._check_class(each)
         given = tuple(each for each in members(kind) if is_class(each))
-        derived = [each for each in self._kinds.values() if is_class(each) and issubclass(each, given)]
+        derived = [
+            each for each in self._kinds.values() if is_class(each) and issubclass(each, given)
+        ]
         return type(self)(kind, *derived)
 
     def _check_given(self, kind: type[Any]) -> None:
@@ -257,14 +259,19 @@ class PydanticSerializer(_ByType):
             if len(several) == 1:
                 return Optional[self._tagged(several[0])]
             options = [
-                (name_of(each), self._tagged(each), Fit(each, self._tests)) for each in members(inner)
+                (name_of(each), self._tagged(each), Fit(each, self._tests))
+                for each in members(inner)
             ]
             return Annotated[Any, _Tagged(options)]
         if get_origin(kind) is Annotated:
-            return Annotated[(self._tagged(get_args(kind)[0]), *get_args(kind)[1:])]  # type: ignore[return-value]
+            annotated: Any = Annotated
+            parts = (self._tagged(get_args(kind)[0]), *get_args(kind)[1:])
+            return annotated[parts]
         if origin is None or origin is Literal or arguments == ():
             return inner
-        return origin[tuple(each if each in (..., ()) else self._tagged(each) for each in arguments)]
+        return origin[
+            tuple(each if each in (..., ()) else self._tagged(each) for each in arguments)
+        ]
 
 
 # Of values outside of models: JSON for all floats and bytes.

@@ -163,9 +163,7 @@ class Tests:
         if origin is dict:
             self._check_key(arguments[0])
             key, item = Fit(arguments[0], self), Fit(arguments[1], self)
-            return lambda value: (
-                type(value) is dict and key.all(value) and item.all(value.values())
-            )
+            return lambda value: type(value) is dict and key.all(value) and item.all(value.values())
         if origin is tuple:
             return self._tuple([each for each in arguments if each != ()])
         if is_class(origin):

@@ -239,9 +239,7 @@ class _AsyncCaller(_Caller):
                 return value
         return await self._load(key, counted, args, kwargs)
 
-    async def _typed_answer(
-        self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    async def _typed_answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         counted = may_look(self.cache)
         if counted:
             value = hit(self.cache, key, self._policy)
