@@ -197,6 +197,14 @@ class LoadingMethods(Store[KT, VT]):
         too. On a bound method (``user.age.invalidate("x")``) they take the arguments without the
         object.
 
+        If the cache's serializer is one for pydantic or msgspec, and the function's return
+        annotation is of its classes (``list[User]``), results are stored and read as that type,
+        which the serializer need not name: a stored value of another type is a miss, and a result
+        of another type is returned but not stored (``stats().own.unstored``). Types are exact, but
+        a subclass that the serializer names fits its base. All is as without an annotation if the
+        annotation cannot be evaluated, when the function is decorated or first called, or names
+        other types.
+
         One of the eight tags of an entry is for ``cache_clear``. Logs a warning (logger "shale")
         if a call changes what its key is made from, so that its result is not found again.
 
