@@ -364,3 +364,10 @@ def test_what_is_read_is_what_was_stored(of: Library, data: st.DataObject) -> No
             assert not serializer.fits(value)
         else:
             assert same(serializer.loads(stored), value)
+
+
+def test_bytes_and_floats_that_json_has_not() -> None:
+    serializer = PYDANTIC.serializer(list[Union[bytes, float]], dict[str, bytes])
+    values: list[Any] = [[b"\xff", math.inf, math.nan], {"a": b"\xff\x00"}]
+    for value in values:
+        assert same(serializer.loads(serializer.dumps(value)), value)
