@@ -210,7 +210,8 @@ class PydanticSerializer(_ByType):
     Given as models, also generic ones (``Page[User]``), and lists, dicts, sets, tuples and unions
     of these (``list[User]``). A value is stored by the first type that has exactly its classes.
     JSON that no longer fits its type is a miss. Fields that a model leaves out of its JSON are not
-    stored, and a model reads the unions in its fields as it does from any JSON. The return type of a memoized function need not be given.
+    stored, and a model reads the unions in its fields as it does from any JSON. The return
+    type of a memoized function need not be given.
     """
 
     name = "pydantic"
