@@ -43,7 +43,7 @@ def in_threads(function: Callable[[], Any], count: int = 4) -> list[Any]:
 
 
 def test_import_shale_imports_none_of_them() -> None:
-    foreign = "django dogpile cachelib aiocache requests_cache cashews key_value diskcache aiohttp"
+    foreign = "django dogpile cachelib aiocache requests_cache cashews key_value diskcache aiohttp langchain_core"
     script = (
         "import sys, shale, shale.adapters.diskcache, shale.serializers\n"
         f"print([each for each in {foreign.split()} if each in sys.modules])"

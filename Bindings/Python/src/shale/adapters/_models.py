@@ -13,7 +13,7 @@ class Models:
     """Reads and writes values that contain models: in lists, tuples, dicts and other models.
 
     A model comes back as it was, private attributes included. Reading runs no constructor and no
-    validator; a field that the stored model lacks gets its default.
+    validator; a field that its class did not have yet gets its default.
     """
 
     def __init__(self, *packages: str, types: Iterable[type[Any]] = ()) -> None:
@@ -38,7 +38,9 @@ class Models:
             name = _name(kind)
             if self._find(name) is not kind:
                 raise TypeError(f"{kind.__module__}.{kind.__qualname__} is not allowed")
-            return name, self.pack(value.__getstate__())
+            # LiteLLM deletes fields of its models.
+            deleted = [field for field in kind.model_fields if field not in value.__dict__]
+            return name, self.pack(value.__getstate__()), deleted
         return value
 
     def unpack(self, value: Any) -> Any:
@@ -56,9 +58,10 @@ class Models:
         found = self._find(name)
         if found is None:
             raise ValueError(f"{name} is not allowed")
-        state = self.unpack(rest[0])
+        packed, deleted = rest
+        state = self.unpack(packed)
         for field, info in found.model_fields.items():
-            if field not in state["__dict__"]:
+            if field not in state["__dict__"] and field not in deleted:
                 if info.is_required():
                     raise ValueError(f"{name} has no {field}")
                 state["__dict__"][field] = info.get_default(call_default_factory=True)

@@ -39,9 +39,7 @@ class ShaleCache(BaseCache):
 
     def lookup(self, prompt: str, llm_string: str) -> list[Generation] | None:
         """The answer to a prompt by a model with these settings, or None."""
-        found: list[Generation] | None = self._answers.get(
-            key_of(prompt, llm_string), _MODELS.unpack
-        )
+        found: list[Generation] | None = self._answers.get(key_of(prompt, llm_string), _read)
         return found
 
     def update(self, prompt: str, llm_string: str, return_val: Sequence[Generation]) -> None:
@@ -64,6 +62,13 @@ class ShaleCache(BaseCache):
     async def aclear(self, **kwargs: Any) -> None:
         """``clear``."""
         self.clear()
+
+
+def _read(stored: Any) -> list[Generation]:
+    found = _MODELS.unpack(stored)
+    if type(found) is not list or not all(isinstance(each, Generation) for each in found):
+        raise ValueError("it is no list of generations")
+    return found
 
 
 def _plain(generation: Generation) -> Generation:
