@@ -11,12 +11,12 @@ PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-d
 CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool \
 	test-adapters test-tier wheel test-release
 NIGHTLY = demo-swift test-release-twice mutants stress test-containers sanitizers sanitize-swift histories fuzz bench \
-	test-wheel-arm64
+	test-wheel-arm64 test-adapters-llm
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-python \
 	bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
-	test-adapters test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
+	test-adapters test-adapters-llm test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
 	cmake -S . -B $(BUILD) -G Ninja
@@ -126,6 +126,9 @@ test-servers: ## tests the Swift products for servers
 
 test-adapters: all ## downloads other projects' tests and runs them on the Python adapters
 	Scripts/test-adapters --build $(BUILD)
+
+test-adapters-llm: all ## installs LiteLLM, DSPy and Triton, which have 2 GB, and tests the adapters for them
+	Scripts/test-adapters --build $(BUILD) llm
 
 test-tier: all ## starts Redis and memcached and tests the near tier of Python with them
 	@Scripts/setup redis-server memcached

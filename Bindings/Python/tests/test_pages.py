@@ -18,7 +18,7 @@ def test_all_are_run() -> None:
         "benchmarks": 0,
         "events": 1,
         "http-cache": 3,
-        "llm-responses": 3,
+        "llm-responses": 6,
         "loading": 2,
         "locks": 5,
         "rate-limit": 1,
@@ -42,7 +42,8 @@ def test_loading(directory: Path) -> None:
 
 
 def test_llm_responses(directory: Path) -> None:
-    world, names = run(PAGES / "llm-responses.md", directory)
+    own = "import hashlib", "def checked", "cache.invalidate("
+    world, names = run(PAGES / "llm-responses.md", directory, *own)
     cache, key_of = names["cache"], names["key_of"]
     # A truncated answer is not kept.
     assert key_of("small-1", []) not in cache

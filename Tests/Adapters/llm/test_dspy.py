@@ -14,9 +14,11 @@ import dspy
 import litellm
 import pytest
 import shale
-from conftest import Model
+from fake_model import Model
 from pydantic import BaseModel
 from shale.adapters.dspy import ShaleCache
+
+pytest_plugins = ["fake_model"]
 
 
 class Thing:

@@ -12,10 +12,12 @@ from typing import Any
 import litellm
 import pytest
 import shale
-from conftest import Model
+from fake_model import Model
 from shale.adapters.litellm import ShaleCache
 
 ASK = [{"role": "user", "content": "What is slate?"}]
+
+pytest_plugins = ["fake_model"]
 
 
 class Thing:

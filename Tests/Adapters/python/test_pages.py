@@ -63,3 +63,17 @@ def test_requests(directory: Path, url: str, capsys: pytest.CaptureFixture[str])
 def test_aiohttp(directory: Path, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     run(PAGES / "http-cache.md", directory, "aiohttp_client_cache", URL=url)
     assert capsys.readouterr().out == "True\n"
+
+
+def test_langchain(directory: Path) -> None:
+    from langchain_core.globals import get_llm_cache, set_llm_cache
+    from langchain_core.language_models.fake import FakeListLLM
+
+    run(PAGES / "llm-responses.md", directory, "langchain_core")
+    try:
+        model = FakeListLLM(responses=["first", "second"])
+        assert [model.invoke("q") for _ in range(2)] == ["first"] * 2
+        cache: Any = get_llm_cache()
+        assert cache._answers.cache.stats().capacity == 4 << 30
+    finally:
+        set_llm_cache(None)

@@ -1,4 +1,4 @@
-"""The tests of adapters for packages that are too large for each change (Scripts/test-adapters llm)."""
+"""A server with the interface of a language model (Scripts/test-adapters llm)."""
 
 from __future__ import annotations
 
