@@ -33,7 +33,7 @@ class Model:
 
     def reply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.asked.append(body)
-        usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+        usage: dict[str, Any] = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
         if path.endswith("/embeddings"):
             data = [
                 {"object": "embedding", "index": index, "embedding": [float(len(text)), 0.5]}

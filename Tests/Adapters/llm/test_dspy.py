@@ -25,7 +25,7 @@ class Thing:
     """A type that Shale cannot store."""
 
 
-class Answer(BaseModel):
+class Answer(BaseModel):  # type: ignore[misc]
     text: str
     parts: tuple[int, ...] = ()
 

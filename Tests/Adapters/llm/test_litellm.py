@@ -77,9 +77,7 @@ def test_settings_are_apart(directory: Path, model: Model) -> None:
     assert len(model.asked) == 5
 
 
-def test_an_async_model_is_asked_once(
-    directory: Path, model: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_async_model_is_asked_once(directory: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         backend = use(directory)
         stored = asyncio.Event()

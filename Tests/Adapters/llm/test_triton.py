@@ -51,7 +51,7 @@ def environment(directory: Path, files: Path) -> dict[str, str]:
 def compiled(directory: Path, files: Path, *sizes: int) -> Any:
     script = files.parent / "kernel.py"
     script.write_text(KERNEL)
-    command = [sys.executable, script, *map(str, sizes)]
+    command = [sys.executable, str(script), *map(str, sizes)]
     done = subprocess.run(command, env=environment(directory, files), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -73,14 +73,16 @@ def test_a_process_compiles_for_all(directory: Path, tmp_path: Path) -> None:
     (other,), *_ = compiled(directory, tmp_path / "two", 256)
     assert other is False
     with shale.Cache(directory) as cache:
-        assert {key[0] for key in cache} == {"triton"}
+        keys: list[Any] = list(cache)
+        assert {key[0] for key in keys} == {"triton"}
         assert cache.stats().capacity == 16 << 20
 
 
 def test_what_was_evicted_is_compiled_again(directory: Path, tmp_path: Path) -> None:
     compiled(directory, tmp_path / "one", 128)
     with shale.Cache(directory) as cache:
-        (cubin,) = (key for key in cache if key[1][1].endswith(".cubin"))
+        keys: list[Any] = list(cache)
+        (cubin,) = (key for key in keys if key[1][1].endswith(".cubin"))
         del cache[cubin]
     # The files that a process uses stay.
     assert list((tmp_path / "one").glob("*/add.cubin"))

@@ -47,9 +47,7 @@ class Answers:
     def _log(self, what: str, error: BaseException) -> None:
         if type(error) not in self._logged:
             self._logged.add(type(error))
-            warn(
-                "%s: %s: %s (later errors of this kind are not logged)", self._name, what, error
-            )
+            warn("%s: %s: %s (later errors of this kind are not logged)", self._name, what, error)
 
 
 def key_of(*parts: str) -> bytes:

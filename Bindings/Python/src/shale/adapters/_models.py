@@ -1,4 +1,4 @@
-"""Pydantic models as values of Shale, without pickle, for models that are defined in given packages."""
+"""Models of pydantic as values of Shale, without pickle."""
 
 from __future__ import annotations
 
