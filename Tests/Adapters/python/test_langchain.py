@@ -222,6 +222,8 @@ def stored(cache: ShaleCache) -> tuple[Any, Any]:
         "langchain_core.messages.ai:no",
         "langchain_core.messages.no:AIMessage",
         "langchain_core.outputs:Generation",
+        "langchain_core.outputs.generation:Serializable",
+        "pydantic.main:BaseModel",
     ],
 )
 def test_no_other_class_is_read(cache: ShaleCache, name: str, caplog: pytest.LogCaptureFixture) -> None:
