@@ -10,19 +10,16 @@ from shale.adapters.diskcache._django import DjangoCache as Plain
 os.environ["DJANGO_SETTINGS_MODULE"] = "tests.settings"
 
 
-class DjangoCache(Plain):
-    """One that pickles, as its tests store objects of every type."""
+class Pickling(Plain):
+    """With the setting of a user who wants to store objects of every type."""
 
     def __init__(self, directory, params):
-        params = {**params, "OPTIONS": {"disk": dc.PickleDisk, **params.get("OPTIONS", {})}}
-        for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
-            params["OPTIONS"].pop(name, None)
-        super().__init__(directory, params)
+        super().__init__(directory, {**params, "OPTIONS": {"disk": dc.PickleDisk, **params.get("OPTIONS", {})}})
 
 
 _cache.ENOVAL = _disk.ENOVAL
 dc.core = _cache
-dc.DjangoCache = DjangoCache
+dc.DjangoCache = Pickling if "SHALE_PICKLES" in os.environ else Plain
 sys.modules["diskcache"] = dc
 for name, module in (("core", _cache), ("fanout", _fanout), ("persistent", _persistent), ("recipes", _recipes)):
     sys.modules[f"diskcache.{name}"] = module

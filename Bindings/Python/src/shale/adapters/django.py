@@ -7,29 +7,157 @@ CACHES = {
         "OPTIONS": {"capacity": "1GiB"},
     }
 }
+
+With "shale.adapters.django" in ``INSTALLED_APPS``, Django's system checks refuse settings that need
+pickle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from http.cookies import CookieError, Morsel
+from typing import Any, Final
 
+from django import http
+from django.conf import settings
+from django.core import checks
+from django.core.cache import caches
 from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.http.response import ResponseHeaders
 from django.utils.module_loading import import_string
+from django.utils.safestring import SafeString
 
 from .._native.errors import InvalidError
 from .._native.units import NEVER
+from ._forms import FormSerializer, Refusals, exactly
 from ._opening import opened
 
+_RESPONSES: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind
+    for kind in (
+        http.HttpResponse, http.JsonResponse, http.HttpResponseRedirect,
+        http.HttpResponsePermanentRedirect, http.HttpResponseNotModified,
+        http.HttpResponseBadRequest, http.HttpResponseForbidden, http.HttpResponseNotFound,
+        http.HttpResponseNotAllowed, http.HttpResponseGone, http.HttpResponseServerError,
+    )
+}  # fmt: skip
+_ATTRIBUTES: Final = (str, int, float, bool, type(None))
 
-class ShaleCache(BaseCache):
+
+class DjangoSerializer(FormSerializer):
+    """Stores what Django itself caches, without pickle: Shale's types, ``SafeString``, and
+    responses.
+
+    A response comes back with its status, reason, charset, headers, cookies and content, and with
+    its other attributes that are str, int, float, bool or None, such as those that decorators set
+    for middleware. Its class is the nearest one of ``django.http``. Streams and templates that are
+    not rendered are refused.
+    """
+
+    name = "django"
+
+    def form(self, value: Any) -> tuple[Any, ...] | None:
+        if type(value) is SafeString:
+            return "safe", str.__str__(value)
+        if not isinstance(value, http.response.HttpResponseBase):
+            return None
+        if value.streaming:
+            raise TypeError("the response is a stream")
+        if not getattr(value, "is_rendered", True):
+            raise TypeError("the response is not rendered")
+        kind = next(each for each in type(value).__mro__ if each in _RESPONSES.values())
+        state = {name: part for name, part in vars(value).items() if type(part) in _ATTRIBUTES}
+        cookies = [
+            (cookie.key, cookie.value, cookie.coded_value, {k: v for k, v in cookie.items() if v})
+            for cookie in value.cookies.values()
+        ]
+        headers = [list(pair) for pair in value.headers.items()]
+        return "response", kind.__name__, state, headers, cookies, value.content
+
+    def value(self, tag: str, *parts: Any) -> Any:
+        if tag == "safe":
+            (text,) = parts
+            return SafeString(exactly(str, text))
+        if tag != "response":
+            raise ValueError(f"no form {tag!r}")
+        name, state, headers, cookies, content = parts
+        kind = _RESPONSES[name]
+        response = kind.__new__(kind)
+        http.HttpResponse.__init__(response, status=state.get("status_code"))
+        if not all(type(response.__dict__.get(each)) in _ATTRIBUTES for each in state):
+            raise ValueError("a response's own parts cannot be attributes")
+        response.__dict__.update(state)
+        response.headers = ResponseHeaders({})
+        for header, text in headers:
+            response.headers[exactly(str, header)] = exactly(str, text)
+        try:
+            for key, real, coded, more in cookies:
+                morsel: Any = Morsel()
+                morsel.set(key, real, coded)
+                morsel.update(more)
+                response.cookies[key] = morsel
+        except CookieError as error:
+            raise ValueError("no cookie") from error
+        response.content = exactly(bytes, content)
+        return response
+
+
+def serializer_of(option: Any) -> Any:
+    """The serializer that a setting names, or is."""
+    return import_string(option)() if isinstance(option, str) else option
+
+
+class Django(BaseCache):
+    """What the backends have in common: they log a value that cannot be stored, and do not cache
+    it."""
+
+    without_pickle = False
+    """Whether it stores nothing but the values of `DjangoSerializer`."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        super().__init__(params)
+        self._refusals = Refusals("store what you need of it, or see Shale's page on Django")
+
+    def refuse(self, key: Any, value: Any, error: TypeError) -> None:
+        self._refusals.log(str(key), value, error)
+
+
+@checks.register(checks.Tags.caches)
+def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
+    """Sessions that live only in a cache without pickle, and may hold any object."""
+    if settings.SESSION_ENGINE != "django.contrib.sessions.backends.cache":
+        return []
+    cache = caches[settings.SESSION_CACHE_ALIAS]
+    if not (isinstance(cache, Django) and cache.without_pickle):
+        return []
+    try:
+        import_string(settings.SESSION_SERIALIZER)().dumps({"key": check_sessions})
+    except Exception:
+        return []  # as it should be: a function is no value of a session
+    return [
+        checks.Error(
+            f"SESSION_SERIALIZER = {settings.SESSION_SERIALIZER!r} allows sessions to hold objects "
+            f"of any type, but the cache {settings.SESSION_CACHE_ALIAS!r}, which keeps them, "
+            f"stores no pickle: such sessions would be lost.",
+            hint="Use django.contrib.sessions.serializers.JSONSerializer.",
+            id="shale.E001",
+        )
+    ]
+
+
+class ShaleCache(Django):
     """One directory, for all threads and processes of a site.
 
-    LOCATION is the directory, created if there is none. OPTIONS are those of ``shale.Cache``;
-    ``MAX_ENTRIES`` is its ``max_entries``. Django's own middleware and ``cache_page`` store
-    ``HttpResponse`` objects, which Shale has no form for: they need
-    ``"serializer": "shale.PickleSerializer"`` (a class by its name, or an object). Unpickling runs
-    code that the bytes choose; see ``shale.PickleSerializer``.
+    LOCATION is the directory, created if there is none. OPTIONS are those of ``shale.Cache``, and
+    Django's ``MAX_ENTRIES`` and ``CULL_FREQUENCY``: when a value is set and there are
+    ``MAX_ENTRIES``, one in ``CULL_FREQUENCY`` of them (3) is evicted, or all if it is 0. Without
+    ``MAX_ENTRIES`` only the capacity limits the cache.
+
+    ``DjangoSerializer`` stores values of types that Shale cannot store. A value that it refuses is
+    logged (logger "shale"), once for its type, and not cached: after ``set`` the key has no value,
+    ``add`` returns what it would for another value, and ``set_many`` returns the key. For objects
+    of any type, ``"serializer": "shale.PickleSerializer"`` (a class by its name, or an object):
+    unpickling runs code that the bytes choose; see ``shale.PickleSerializer``.
 
     All threads of a process share one open cache; ``close``, which Django calls after each request,
     does not close it. ``incr`` and ``add`` are atomic; ``incr`` does not change the age.
@@ -38,13 +166,23 @@ class ShaleCache(BaseCache):
     def __init__(self, location: Any, params: Mapping[str, Any]) -> None:
         super().__init__(params)
         options = dict(params.get("OPTIONS", {}))
-        options.pop("CULL_FREQUENCY", None)  # the engine evicts entries one by one
-        if "MAX_ENTRIES" in options:
-            options["max_entries"] = options.pop("MAX_ENTRIES")
-        serializer = options.get("serializer")
-        if isinstance(serializer, str):
-            options["serializer"] = import_string(serializer)()
+        self._culls = "MAX_ENTRIES" in {**params, **options}
+        for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
+            options.pop(name, None)
+        serializer = serializer_of(options.get("serializer")) or DjangoSerializer()
+        self.without_pickle = isinstance(serializer, DjangoSerializer)
+        options["serializer"] = serializer
         self._cache = opened(location, **{"accept_capacity": True, **options})
+
+    def _cull(self) -> None:
+        """Makes room, as in Django's own backends."""
+        if self._culls and self._cache.stats().entries >= self._max_entries:
+            self._cache.purge()
+            count = self._cache.stats().entries
+            if self._cull_frequency == 0:
+                self._cache.clear()
+            elif count >= self._max_entries:
+                self._cache.evict(count // self._cull_frequency)
 
     def _key(self, key: Any, version: int | None) -> str:
         return str(self.make_and_validate_key(key, version=version))
@@ -57,8 +195,15 @@ class ShaleCache(BaseCache):
     def add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> bool:
-        """Stores a value if there is none. Whether it did. Atomic."""
-        return self._cache.add(self._key(key, version), value, max_age=self._age(timeout))
+        """Stores a value if there is none. Whether there was none. Atomic."""
+        name = self._key(key, version)
+        self._cull()
+        try:
+            return self._cache.add(name, value, max_age=self._age(timeout))
+        except TypeError as error:
+            # Django's sessions take False for a key that is in use, and try 10,000 others.
+            self.refuse(key, value, error)
+            return name not in self._cache
 
     def get(self, key: Any, default: Any = None, version: int | None = None) -> Any:
         """The value, or ``default``."""
@@ -68,7 +213,18 @@ class ShaleCache(BaseCache):
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> None:
         """Stores a value. timeout: seconds, None: no limit."""
-        self._cache.set(self._key(key, version), value, max_age=self._age(timeout))
+        self._set(key, value, timeout, version)
+
+    def _set(self, key: Any, value: Any, timeout: Any, version: int | None) -> bool:
+        name = self._key(key, version)
+        self._cull()
+        try:
+            self._cache.set(name, value, max_age=self._age(timeout))
+            return True
+        except TypeError as error:
+            self.refuse(key, value, error)
+            self._cache.remove(name)
+            return False
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
         """Gives an entry a new age. False if there is none."""
@@ -105,10 +261,14 @@ class ShaleCache(BaseCache):
         timeout: Any = DEFAULT_TIMEOUT,
         version: int | None = None,
     ) -> list[Any]:
-        """Stores many values. Returns the failed keys: none, as a failure is an exception."""
+        """Stores many values. Returns the keys of those that cannot be stored."""
         items = {self._key(key, version): value for key, value in data.items()}
-        self._cache.set_many(items, max_age=self._age(timeout))
-        return []
+        self._cull()
+        try:
+            self._cache.set_many(items, max_age=self._age(timeout))
+            return []
+        except TypeError:
+            return [key for key in data if not self._set(key, data[key], timeout, version)]
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         """Removes many entries."""

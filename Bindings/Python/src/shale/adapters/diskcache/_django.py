@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Callable
 
-from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache
+from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
+from ..._data.serializers import Serializer
+from ..django import Django, DjangoSerializer
 from ._cache import Cache
-from ._disk import ENOVAL
+from ._disk import ENOVAL, Disk
 from ._fanout import FanoutCache
 from ._memoize import memoizer
 from ._persistent import Deque, Index
 
 
-class DjangoCache(BaseCache):
+class DjangoDisk(Disk):
+    """Stores Shale's values, and those of ``shale.adapters.django.DjangoSerializer``."""
+
+    def serializer(self) -> Serializer | None:
+        return DjangoSerializer()
+
+
+class DjangoCache(Django):
     """A backend of Django with the interface of ``diskcache.DjangoCache``.
 
         CACHES = {
@@ -26,13 +35,20 @@ class DjangoCache(BaseCache):
         }
 
     OPTIONS are the arguments of ``FanoutCache``; ``"disk": PickleDisk`` stores objects of any type.
+    The default disk, ``DjangoDisk``, also stores ``SafeString`` and responses. A value that cannot
+    be stored is logged and not cached, as in ``shale.adapters.django``. ``MAX_ENTRIES`` and
+    ``CULL_FREQUENCY`` have no effect, as in diskcache.
     """
 
     def __init__(self, directory: str, params: dict[str, Any]) -> None:
         super().__init__(params)
         shards = params.get("SHARDS", 8)
         timeout = params.get("DATABASE_TIMEOUT", 0.010)
-        self._cache = FanoutCache(directory, shards, timeout, **params.get("OPTIONS", {}))
+        options = {"disk": DjangoDisk, **params.get("OPTIONS", {})}
+        for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
+            options.pop(name, None)
+        self.without_pickle = options["disk"] in (Disk, DjangoDisk)
+        self._cache = FanoutCache(directory, shards, timeout, **options)
 
     @property
     def directory(self) -> str:
@@ -61,9 +77,13 @@ class DjangoCache(BaseCache):
         tag: Any = None,
         retry: bool = True,
     ) -> bool:
-        """Stores a value if there is none. Whether it did."""
+        """Stores a value if there is none. Whether there was none."""
         key = self.make_key(key, version=version)
-        return self._cache.add(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+        try:
+            return self._cache.add(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+        except TypeError as error:
+            self.refuse(key, value, error)
+            return key not in self._cache
 
     def get(
         self,
@@ -95,7 +115,21 @@ class DjangoCache(BaseCache):
     ) -> bool:
         """Stores a value. Whether it did."""
         key = self.make_key(key, version=version)
-        return self._cache.set(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+        try:
+            return self._cache.set(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+        except TypeError as error:
+            self.refuse(key, value, error)
+            self._cache.delete(key, retry)
+            return False
+
+    def set_many(
+        self,
+        data: Mapping[Any, Any],
+        timeout: Any = DEFAULT_TIMEOUT,
+        version: int | None = None,
+    ) -> list[Any]:
+        """Stores many values. Returns the keys of those that it did not store."""
+        return [key for key, value in data.items() if not self.set(key, value, timeout, version)]
 
     def touch(
         self,

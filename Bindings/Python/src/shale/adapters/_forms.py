@@ -1,0 +1,116 @@
+"""Values of web frameworks, stored without pickle."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from typing import Any, Final
+
+from .._data import packed
+from .._data.values import Codec
+from .._native import log
+from .._native.extension import speed
+
+_LEAVES: Final = frozenset((str, int, float, bool, bytes, type(None)))
+_TUPLE: Final = ""
+
+_encode = Codec(None).encode
+_decode: Final = packed.unpack if speed is None else speed.unpack
+
+
+class FormSerializer:
+    """A serializer for Shale's types and for those of a framework, also inside of lists, tuples,
+    sets and dicts.
+
+    A value of the framework is a tuple with its tag first; a tuple has the tag "". A subclass names
+    its format and converts the framework's values.
+    """
+
+    name = ""
+
+    def form(self, value: Any) -> tuple[Any, ...] | None:
+        """A tag and parts of Shale's types; None for a value of another kind. TypeError, with the
+        reason, for one that cannot be stored."""
+        raise NotImplementedError
+
+    def value(self, tag: str, *parts: Any) -> Any:
+        """The value of a form. An error of ``LOADS_ERRORS`` for parts that do not fit."""
+        raise NotImplementedError
+
+    def dumps(self, value: Any, /) -> bytes:
+        return _encode((self._plain(value, 0),))[1]
+
+    def loads(self, data: bytes, /) -> Any:
+        (plain,) = _decode(data)
+        return self._restored(plain)
+
+    def _plain(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind in _LEAVES:
+            return value
+        if depth == packed.MAX_DEPTH:
+            raise TypeError("a value is nested too deeply, or contains itself")
+        depth += 1
+        form = self.form(value)
+        if form is not None:
+            return form
+        if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+            return (_TUPLE, *(self._plain(item, depth) for item in value))
+        if kind is list or kind is set or kind is frozenset:
+            return kind([self._plain(item, depth) for item in value])
+        if kind is dict or kind is OrderedDict:
+            pairs = value.items()
+            return kind((self._plain(key, depth), self._plain(item, depth)) for key, item in pairs)
+        return value
+
+    def _restored(self, plain: Any) -> Any:
+        kind = type(plain)
+        if kind is tuple:
+            tag, *parts = plain
+            if tag == _TUPLE:
+                return tuple(map(self._restored, parts))
+            return self.value(tag, *parts)
+        if kind is list or kind is set or kind is frozenset:
+            return kind(map(self._restored, plain))
+        if kind is dict or kind is OrderedDict:
+            return kind((self._restored(key), self._restored(plain[key])) for key in plain)
+        return plain
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+def exactly(kind: Any, part: Any) -> Any:
+    """The part of a form, if it is of this type."""
+    if not isinstance(part, kind):
+        raise TypeError(f"a part of a form is {type(part).__name__}")
+    return part
+
+
+class Refusals:
+    """Logs values that cannot be stored: one of each type and each beginning of a key."""
+
+    _BEGINNING: Final = re.compile(r"[A-Za-z_.]{0,16}")
+    _MOST: Final = 1000
+
+    def __init__(self, hint: str) -> None:
+        self._hint = hint
+        self._seen: set[tuple[type[Any], str]] = set()
+
+    def log(self, key: str, value: Any, error: TypeError, where: str = "") -> None:
+        """where: what the key belongs to, if that is known."""
+        begin = self._BEGINNING.match(key)
+        kind = type(value)
+        seen = kind, where or (begin.group() if begin else "")
+        if seen in self._seen or len(self._seen) == self._MOST:
+            return
+        self._seen.add(seen)
+        log.warn(
+            "a %s.%s is not cached, under the key %r%s: %s; %s (further ones are not logged)",
+            kind.__module__,
+            kind.__qualname__,
+            key,
+            where and f" of {where}",
+            error,
+            self._hint,
+        )
