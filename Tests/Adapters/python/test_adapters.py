@@ -65,10 +65,6 @@ class TestDjango:
         second.set("k", 1)
         assert first.get("k") == 1
 
-    def test_nothing_is_pickled_unless_asked_for(self, directory: Path) -> None:
-        with pytest.raises(TypeError, match="PickleSerializer"):
-            self.make(directory).set("k", Thing())
-
     def test_incr_is_atomic_and_keeps_the_age(self, directory: Path) -> None:
         cache = self.make(directory)
         cache.set("k", 0, timeout=1000)
@@ -76,13 +72,6 @@ class TestDjango:
         assert cache.get("k") == 20_000
         entry = cache._cache.entry(cache.make_key("k"))
         assert 900 < entry.ttl <= 1000
-
-    def test_max_entries(self, directory: Path) -> None:
-        cache = self.make(directory, MAX_ENTRIES=30)
-        for number in range(100):
-            cache.set(str(number), number)
-        assert cache._cache.stats().entries == 30
-        assert cache.get("99") == 99
 
     def test_keys_are_checked(self, directory: Path) -> None:
         from django.core.cache.backends.base import CacheKeyWarning
@@ -144,35 +133,6 @@ class TestCachelib:
         cache.serializer = JSONSerializer()
         in_threads(lambda: [cache.inc("k") for _ in range(100)])
         assert cache.get("k") == 400
-
-    def test_for_flask(self, directory: Path) -> None:
-        from flask import Flask
-        from flask_caching import Cache
-
-        app = Flask("app")
-        config = {
-            "CACHE_TYPE": "shale.adapters.flask_caching.shale_cache",
-            "CACHE_DIR": str(directory),
-            "CACHE_DEFAULT_TIMEOUT": 60,
-            "CACHE_OPTIONS": {"capacity": "16MiB"},
-        }
-        caching = Cache(app, config=config)
-        calls: list[int] = []
-
-        def double(number: int) -> int:
-            calls.append(number)
-            return 2 * number
-
-        memoized = caching.memoize()(double)
-        with app.app_context():
-            assert [memoized(4), memoized(4)] == [8, 8]
-            assert calls == [4]
-            caching.delete_memoized(memoized)
-            assert (memoized(4), calls) == (8, [4, 4])
-            caching.set("k", 1)
-            entry = caching.cache._cache.entry("k")
-        assert entry is not None
-        assert 50 < entry.ttl <= 60
 
     def test_timedelta_and_no_end(self, directory: Path) -> None:
         cache = self.make(directory)

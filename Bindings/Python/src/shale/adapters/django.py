@@ -65,11 +65,13 @@ class DjangoSerializer(FormSerializer):
             raise TypeError("the response is a stream")
         if not getattr(value, "is_rendered", True):
             raise TypeError("the response is not rendered")
-        kind = next(each for each in type(value).__mro__ if each in _RESPONSES.values())
-        state = {name: part for name, part in vars(value).items() if type(part) in _ATTRIBUTES}
+        kind = next((each for each in type(value).__mro__ if each in _RESPONSES.values()), None)
+        if kind is None:
+            return None
+        state = {name: part for name, part in vars(value).items() if _keeps(kind, name, part)}
         cookies = [
-            (cookie.key, cookie.value, cookie.coded_value, {k: v for k, v in cookie.items() if v})
-            for cookie in value.cookies.values()
+            (each.key, each.value, each.coded_value, {k: v for k, v in each.items() if v != ""})
+            for each in value.cookies.values()
         ]
         headers = [list(pair) for pair in value.headers.items()]
         return "response", kind.__name__, state, headers, cookies, value.content
@@ -84,9 +86,9 @@ class DjangoSerializer(FormSerializer):
         kind = _RESPONSES[name]
         response = kind.__new__(kind)
         http.HttpResponse.__init__(response, status=state.get("status_code"))
-        if not all(type(response.__dict__.get(each)) in _ATTRIBUTES for each in state):
-            raise ValueError("a response's own parts cannot be attributes")
-        response.__dict__.update(state)
+        if not all(_keeps(kind, each, part) for each, part in state.items()):
+            raise ValueError("a response has an attribute that is never stored")
+        vars(response).update(state)
         response.headers = ResponseHeaders({})
         for header, text in headers:
             response.headers[exactly(str, header)] = exactly(str, text)
@@ -102,9 +104,12 @@ class DjangoSerializer(FormSerializer):
         return response
 
 
-def serializer_of(option: Any) -> Any:
-    """The serializer that a setting names, or is."""
-    return import_string(option)() if isinstance(option, str) else option
+def _keeps(kind: type[Any], name: str, part: Any) -> bool:
+    """Whether this attribute of a response is stored."""
+    if name == "status_code":
+        return type(part) is int
+    own = hasattr(kind, name) or name in ("headers", "cookies", "_container", "_resource_closers")
+    return type(part) in _ATTRIBUTES and not own
 
 
 class Django(BaseCache):
@@ -125,9 +130,11 @@ class Django(BaseCache):
 @checks.register(checks.Tags.caches)
 def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
     """Sessions that live only in a cache without pickle, and may hold any object."""
-    if settings.SESSION_ENGINE != "django.contrib.sessions.backends.cache":
+    alias = settings.SESSION_CACHE_ALIAS
+    engine = settings.SESSION_ENGINE
+    if engine != "django.contrib.sessions.backends.cache" or alias not in settings.CACHES:
         return []
-    cache = caches[settings.SESSION_CACHE_ALIAS]
+    cache = caches[alias]
     if not (isinstance(cache, Django) and cache.without_pickle):
         return []
     try:
@@ -136,10 +143,11 @@ def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
         return []  # as it should be: a function is no value of a session
     return [
         checks.Error(
-            f"SESSION_SERIALIZER = {settings.SESSION_SERIALIZER!r} allows sessions to hold objects "
-            f"of any type, but the cache {settings.SESSION_CACHE_ALIAS!r}, which keeps them, "
-            f"stores no pickle: such sessions would be lost.",
-            hint="Use django.contrib.sessions.serializers.JSONSerializer.",
+            f"SESSION_SERIALIZER = {settings.SESSION_SERIALIZER!r} lets sessions hold objects of "
+            f"any type, but the cache {alias!r}, which keeps them, does not store such objects: "
+            f"the sessions would be lost.",
+            hint="Use django.contrib.sessions.serializers.JSONSerializer, or set "
+            "\"serializer\": \"shale.PickleSerializer\" in the OPTIONS of the cache.",
             id="shale.E001",
         )
     ]
@@ -169,7 +177,9 @@ class ShaleCache(Django):
         self._culls = "MAX_ENTRIES" in {**params, **options}
         for name in ("MAX_ENTRIES", "CULL_FREQUENCY"):
             options.pop(name, None)
-        serializer = serializer_of(options.get("serializer")) or DjangoSerializer()
+        serializer = options.get("serializer") or DjangoSerializer()
+        if isinstance(serializer, str):
+            serializer = import_string(serializer)()
         self.without_pickle = isinstance(serializer, DjangoSerializer)
         options["serializer"] = serializer
         self._cache = opened(location, **{"accept_capacity": True, **options})
@@ -197,9 +207,10 @@ class ShaleCache(Django):
     ) -> bool:
         """Stores a value if there is none. Whether there was none. Atomic."""
         name = self._key(key, version)
+        age = self._age(timeout)
         self._cull()
         try:
-            return self._cache.add(name, value, max_age=self._age(timeout))
+            return self._cache.add(name, value, max_age=age)
         except TypeError as error:
             # Django's sessions take False for a key that is in use, and try 10,000 others.
             self.refuse(key, value, error)
@@ -217,9 +228,10 @@ class ShaleCache(Django):
 
     def _set(self, key: Any, value: Any, timeout: Any, version: int | None) -> bool:
         name = self._key(key, version)
+        age = self._age(timeout)
         self._cull()
         try:
-            self._cache.set(name, value, max_age=self._age(timeout))
+            self._cache.set(name, value, max_age=age)
             return True
         except TypeError as error:
             self.refuse(key, value, error)
@@ -262,13 +274,15 @@ class ShaleCache(Django):
         version: int | None = None,
     ) -> list[Any]:
         """Stores many values. Returns the keys of those that cannot be stored."""
-        items = {self._key(key, version): value for key, value in data.items()}
-        self._cull()
-        try:
-            self._cache.set_many(items, max_age=self._age(timeout))
-            return []
-        except TypeError:
-            return [key for key in data if not self._set(key, data[key], timeout, version)]
+        if not self._culls:
+            items = {self._key(key, version): value for key, value in data.items()}
+            age = self._age(timeout)
+            try:
+                self._cache.set_many(items, max_age=age)
+                return []
+            except TypeError:
+                pass  # one by one
+        return [key for key, value in data.items() if not self._set(key, value, timeout, version)]
 
     def delete_many(self, keys: Iterable[Any], version: int | None = None) -> None:
         """Removes many entries."""
