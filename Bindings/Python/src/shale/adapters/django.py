@@ -61,7 +61,7 @@ class DjangoSerializer(FormSerializer):
             return "safe", str.__str__(value)
         if not isinstance(value, http.response.HttpResponseBase):
             return None
-        if value.streaming:
+        if getattr(value, "streaming", False):
             raise TypeError("the response is a stream")
         if not getattr(value, "is_rendered", True):
             raise TypeError("the response is not rendered")

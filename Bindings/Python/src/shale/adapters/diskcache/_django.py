@@ -78,12 +78,13 @@ class DjangoCache(Django):
         retry: bool = True,
     ) -> bool:
         """Stores a value if there is none. Whether there was none."""
-        key = self.make_key(key, version=version)
+        name = self.make_key(key, version=version)
+        age = self.get_backend_timeout(timeout)
         try:
-            return self._cache.add(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+            return self._cache.add(name, value, age, read, tag, retry)
         except TypeError as error:
             self.refuse(key, value, error)
-            return key not in self._cache
+            return name not in self._cache
 
     def get(
         self,
@@ -114,12 +115,13 @@ class DjangoCache(Django):
         retry: bool = True,
     ) -> bool:
         """Stores a value. Whether it did."""
-        key = self.make_key(key, version=version)
+        name = self.make_key(key, version=version)
+        age = self.get_backend_timeout(timeout)
         try:
-            return self._cache.set(key, value, self.get_backend_timeout(timeout), read, tag, retry)
+            return self._cache.set(name, value, age, read, tag, retry)
         except TypeError as error:
             self.refuse(key, value, error)
-            self._cache.delete(key, retry)
+            self._cache.delete(name, retry)
             return False
 
     def set_many(
