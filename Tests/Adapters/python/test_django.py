@@ -206,7 +206,7 @@ class TestSite:
         assert client.cookies["sessionid"].value != before
         assert client.get("/visits/").content == b"5"
         session = client.session
-        session["when"] = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
+        session["when"] = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
         session.save()
         assert client.session["when"].year == 2020
         assert client.get("/visits/?flush").content == b"1"

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from markupsafe import Markup
 from pages import PAGES, run
 from shale._data.values import LOADS_ERRORS
 from shale.adapters.flask_caching import FlaskSerializer
-from werkzeug.exceptions import default_exceptions
+from werkzeug.exceptions import HTTPException, default_exceptions
 
 calls: Counter[str] = Counter()
 
@@ -56,7 +56,7 @@ def with_everything() -> Response:
     response.set_cookie("a", "1", max_age=60, httponly=True, samesite="Lax")
     response.set_cookie("b", "2; 3", secure=True)
     response.mimetype = "text/x-own"
-    response.last_modified = datetime(2020, 1, 1, tzinfo=timezone.utc)
+    response.last_modified = datetime(2020, 1, 1, tzinfo=UTC)
     return response
 
 
@@ -101,9 +101,12 @@ def test_a_hit_is_a_response(site: Site) -> None:
         assert "Set-Cookie" not in site.cache.get("k").headers
 
 
-@pytest.mark.parametrize("code", [404, 503])
-def test_abort(site: Site, code: int) -> None:
-    get = view(site, lambda: abort(code, "nothing here"))
+@pytest.mark.parametrize(
+    "stop",
+    [lambda: abort(404, "nothing here"), lambda: abort(503, "nothing here"), lambda: abort(Response("nothing here"))],
+)
+def test_abort(site: Site, stop: Callable[[], Any]) -> None:
+    get = view(site, stop)
     first, second = get(), get()
     assert calls["page"] == 1
     assert (second.status, second.data) == (first.status, first.data)
@@ -132,15 +135,30 @@ def test_a_stream_is_not_cached(
     assert [get().data for _ in range(3)] == [b"ab"] * 3
     assert calls["page"] == 3
     (message,) = refused(caplog)
-    for part in (kind, "'view//page'", "the view 'page'", "the response is a stream", "or do not cache it"):
+    for part in (kind, "'view//page'", "the view 'page'", "the response is a stream", "Do not cache it"):
         assert part in message
 
 
-def test_an_exception_with_more_than_a_text_is_not_cached(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    get = view(site, lambda: abort(405, valid_methods=["PUT"]))
-    assert [get().headers["Allow"] for _ in range(3)] == ["PUT"] * 3
+class Teapot(HTTPException):
+    code = 799
+    description = "own"
+
+
+def teapot() -> None:
+    raise Teapot
+
+
+@pytest.mark.parametrize(
+    ("stop", "name"), [(lambda: abort(405, valid_methods=["PUT"]), "MethodNotAllowed"), (teapot, "Teapot")]
+)
+def test_other_exceptions_are_not_cached(
+    site: Site, stop: Callable[[], Any], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    get = view(site, stop)
+    first = get()
+    assert [list(get().headers) for _ in range(2)] == [list(first.headers)] * 2
     assert calls["page"] == 3
-    assert "MethodNotAllowed" in refused(caplog)[0]
+    assert name in refused(caplog)[0]
     assert len(refused(caplog)) == 1
 
 

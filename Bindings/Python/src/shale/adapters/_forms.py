@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from typing import Any, Final
 
 from .._data import packed
 from .._data.values import Codec
 from .._native import log
+from .._native.errors import InvalidError
 from .._native.extension import speed
 
 _LEAVES: Final = frozenset((str, int, float, bool, bytes, type(None)))
@@ -38,29 +38,28 @@ class FormSerializer:
         raise NotImplementedError
 
     def dumps(self, value: Any, /) -> bytes:
-        return _encode((self._plain(value, 0),))[1]
+        try:
+            return _encode((self._plain(value),))[1]
+        except (RecursionError, InvalidError) as error:
+            raise TypeError("the value is nested too deeply, or contains itself") from error
 
     def loads(self, data: bytes, /) -> Any:
         (plain,) = _decode(data)
         return self._restored(plain)
 
-    def _plain(self, value: Any, depth: int) -> Any:
+    def _plain(self, value: Any) -> Any:
         kind = type(value)
         if kind in _LEAVES:
             return value
-        if depth == packed.MAX_DEPTH:
-            raise TypeError("a value is nested too deeply, or contains itself")
-        depth += 1
         form = self.form(value)
         if form is not None:
             return form
         if kind is tuple or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-            return (_TUPLE, *(self._plain(item, depth) for item in value))
+            return (_TUPLE, *map(self._plain, value))
         if kind is list or kind is set or kind is frozenset:
-            return kind([self._plain(item, depth) for item in value])
+            return kind(map(self._plain, value))
         if kind is dict or kind is OrderedDict:
-            pairs = value.items()
-            return kind((self._plain(key, depth), self._plain(item, depth)) for key, item in pairs)
+            return kind((self._plain(key), self._plain(value[key])) for key in value)
         return value
 
     def _restored(self, plain: Any) -> Any:
@@ -88,29 +87,26 @@ def exactly(kind: Any, part: Any) -> Any:
 
 
 class Refusals:
-    """Logs values that cannot be stored: one of each type and each beginning of a key."""
+    """Logs values that cannot be stored: one of each type in a group."""
 
-    _BEGINNING: Final = re.compile(r"[A-Za-z_.]{0,16}")
     _MOST: Final = 1000
 
-    def __init__(self, hint: str) -> None:
-        self._hint = hint
-        self._seen: set[tuple[type[Any], str]] = set()
+    def __init__(self, advice: str) -> None:
+        self._advice = advice
+        self._logged: set[tuple[type[Any], str]] = set()
 
-    def log(self, key: str, value: Any, error: TypeError, where: str = "") -> None:
-        """where: what the key belongs to, if that is known."""
-        begin = self._BEGINNING.match(key)
+    def log(self, key: str, value: Any, error: TypeError, group: str, name: str = "") -> None:
+        """group: of keys that belong together. name: of the group, for the reader."""
         kind = type(value)
-        seen = kind, where or (begin.group() if begin else "")
-        if seen in self._seen or len(self._seen) == self._MOST:
+        if (kind, group) in self._logged or len(self._logged) == self._MOST:
             return
-        self._seen.add(seen)
+        self._logged.add((kind, group))
         log.warn(
-            "a %s.%s is not cached, under the key %r%s: %s; %s (further ones are not logged)",
+            "not cached (and not logged again): a %s.%s with the key %r%s, as %s. %s",
             kind.__module__,
             kind.__qualname__,
             key,
-            where and f" of {where}",
+            name,
             error,
-            self._hint,
+            self._advice,
         )

@@ -14,6 +14,7 @@ pickle.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from http.cookies import CookieError, Morsel
 from typing import Any, Final
@@ -41,6 +42,7 @@ _RESPONSES: Final[dict[str, type[Any]]] = {
         http.HttpResponseNotAllowed, http.HttpResponseGone, http.HttpResponseServerError,
     )
 }  # fmt: skip
+_LETTERS: Final = re.compile(r"[A-Za-z_.]{0,16}")  # all keys of sessions begin with the same
 _ATTRIBUTES: Final = (str, int, float, bool, type(None))
 
 
@@ -121,10 +123,11 @@ class Django(BaseCache):
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         super().__init__(params)
-        self._refusals = Refusals("store what you need of it, or see Shale's page on Django")
+        self._refusals = Refusals("Store what you need of it instead")
 
     def refuse(self, key: Any, value: Any, error: TypeError) -> None:
-        self._refusals.log(str(key), value, error)
+        group = _LETTERS.match(str(key))
+        self._refusals.log(str(key), value, error, group.group() if group else "")
 
 
 @checks.register(checks.Tags.caches)
@@ -147,7 +150,7 @@ def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
             f"any type, but the cache {alias!r}, which keeps them, does not store such objects: "
             f"the sessions would be lost.",
             hint="Use django.contrib.sessions.serializers.JSONSerializer, or set "
-            "\"serializer\": \"shale.PickleSerializer\" in the OPTIONS of the cache.",
+            '"serializer": "shale.PickleSerializer" in the OPTIONS of the cache.',
             id="shale.E001",
         )
     ]

@@ -11,7 +11,7 @@ with ``cachelib`` in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from flask import Response, has_request_context, request
 from markupsafe import Markup
@@ -21,6 +21,9 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from . import cachelib
 from ._forms import FormSerializer, Refusals, exactly
+
+# What ``abort`` raises for a status; None: for a response.
+_EXCEPTIONS: Final[dict[int | None, Any]] = {**default_exceptions, None: HTTPException}
 
 
 class FlaskSerializer(FormSerializer):
@@ -42,7 +45,7 @@ class FlaskSerializer(FormSerializer):
                 raise TypeError("the response is a stream")
             headers = [list(pair) for pair in value.headers]
             return "response", value.status, headers, value.get_data()
-        if isinstance(value, HTTPException) and kind is default_exceptions.get(value.code):
+        if isinstance(value, HTTPException) and kind is _EXCEPTIONS.get(value.code):
             response = value.response
             if any(vars(value)[name] for name in vars(value).keys() - {"description", "response"}):
                 return None
@@ -63,7 +66,7 @@ class FlaskSerializer(FormSerializer):
             return response
         if tag == "error":
             code, description, form = parts
-            return default_exceptions[code](description, form and self.value(*form))
+            return _EXCEPTIONS[code](description, form and self.value(*form))
         raise ValueError(f"no form {tag!r}")
 
 
@@ -74,7 +77,7 @@ class ShaleCache(cachelib.ShaleCache):
     def __init__(self, directory: Any, *arguments: Any, **options: Any) -> None:
         options.setdefault("serializer", FlaskSerializer())
         super().__init__(directory, *arguments, **options)
-        self._refusals = Refusals("return one of these, or do not cache it")
+        self._refusals = Refusals("Do not cache it, or return another type")
 
     def set(self, key: str, value: Any, timeout: cachelib.Timeout = None) -> bool:
         """Stores a value. False if it cannot be stored; the key then has none."""
@@ -93,15 +96,13 @@ class ShaleCache(cachelib.ShaleCache):
             self._refuse(key, value, error)
             return False
 
-    def set_many(
-        self, mapping: Mapping[str, Any], timeout: cachelib.Timeout = None
-    ) -> list[str]:
+    def set_many(self, mapping: Mapping[str, Any], timeout: cachelib.Timeout = None) -> list[str]:
         """Stores many values. Returns the keys of those that it stored."""
         return [key for key, value in mapping.items() if self.set(key, value, timeout)]
 
     def _refuse(self, key: str, value: Any, error: TypeError) -> None:
-        endpoint = has_request_context() and request.endpoint
-        self._refusals.log(key, value, error, f"the view {endpoint!r}" if endpoint else "")
+        view = (has_request_context() and request.endpoint) or ""
+        self._refusals.log(key, value, error, view, f" in the view {view!r}" if view else "")
 
 
 def shale_cache(
