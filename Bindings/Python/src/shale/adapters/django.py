@@ -33,7 +33,7 @@ from .._native.units import NEVER
 from ._forms import FormSerializer, Refusals, exactly
 from ._opening import opened
 
-_RESPONSES: Final[dict[str, type[Any]]] = {
+_RESPONSES: Final[dict[str, Any]] = {
     kind.__name__: kind
     for kind in (
         http.HttpResponse, http.JsonResponse, http.HttpResponseRedirect,
@@ -130,7 +130,6 @@ class Django(BaseCache):
         self._refusals.log(str(key), value, error, group.group() if group else "")
 
 
-@checks.register(checks.Tags.caches)
 def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
     """Sessions that live only in a cache without pickle, and may hold any object."""
     alias = settings.SESSION_CACHE_ALIAS
@@ -154,6 +153,9 @@ def check_sessions(app_configs: Any, **_kwargs: Any) -> list[Any]:
             id="shale.E001",
         )
     ]
+
+
+checks.register(check_sessions, checks.Tags.caches)
 
 
 class ShaleCache(Django):
