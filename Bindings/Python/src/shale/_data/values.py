@@ -173,7 +173,7 @@ class Codec:
         plain = not self.serializes_all
         if not meta and plain:
             return data
-        decoder = _DECODERS.get(meta)
+        decoder = DECODERS.get(meta)
         if decoder is not None and plain:
             return self._read(decoder, meta, data, _OWN_ERRORS)
         if not meta.startswith(MARKER) and plain:
@@ -217,7 +217,7 @@ class Codec:
             meta = split_meta(meta)[0]
         if meta == self._serialized and self._serializer is not None:
             return True
-        plain = meta in _DECODERS or not meta.startswith(MARKER)
+        plain = meta in DECODERS or not meta.startswith(MARKER)
         return plain and not self.serializes_all
 
     def holds_bytes(self, meta: bytes) -> bool:
@@ -368,7 +368,7 @@ def decode_json(data: bytes) -> Any:
     return _from_json(data.decode())
 
 
-_DECODERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+DECODERS: Final[dict[bytes, Callable[[bytes], Any]]] = {
     STR: _decode_str,
     INT: _decode_int,
     BIG_INT: decode_big_int,

@@ -8,6 +8,7 @@ its position in the order of insertion, the mode of its value, and its tag.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import struct
@@ -20,10 +21,11 @@ from typing import Any, Callable, Final, NamedTuple, TypeVar
 
 from ..._cache import Cache as Shale
 from ..._data import packed
-from ..._data.options import read_flags
-from ..._data.records import Details, Entry, details_of
-from ..._data.values import split_meta
+from ..._data.options import read_flags, set_options
+from ..._data.records import Details, Entry
+from ..._data.values import DECODERS, MARKER, Codec, Unreadable, join_meta, split_meta
 from ..._native import abi
+from ..._native.buffers import LARGEST_KEPT
 from ..._native.errors import InvalidError, check
 from ..._native.handles import CallContext
 from ..._native.units import NEVER
@@ -70,6 +72,18 @@ _END: Final = 1_000_000_000_000_000
 _META: Final = struct.Struct("<QB")
 _STATE_CAPACITY: Final = 8 << 20
 
+_LOOK: Final = read_flags(True, True) | abi.GET_INFO
+
+# The first bytes of the meta of an entry that is no bytes, and how its bytes are read.
+_DECODERS: Final = {
+    join_meta(meta, bytes(_META.size))[: -_META.size]: decoder
+    for meta, decoder in DECODERS.items()
+}
+(_HEAD_SIZE,) = {len(head) for head in _DECODERS}
+
+# How often a cache that fills up looks at its volume, at least.
+_LOOKS: Final = 32
+
 
 class Timeout(Exception):
     """Another writer did not finish in time. Its argument, if any, is the work done before."""
@@ -88,6 +102,23 @@ class _Kept(NamedTuple):
 
     entry: Entry[Any]
     info: _Info
+
+
+class _Turn:
+    """Makes this thread the sole writer for the body of a ``with`` statement. Raises Timeout."""
+
+    __slots__ = ("_lock", "_timeout")
+
+    def __init__(self, lock: WriterLock, timeout: float | None) -> None:
+        self._lock = lock
+        self._timeout = timeout
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(self._timeout):
+            raise Timeout
+
+    def __exit__(self, *_exception: object) -> None:
+        self._lock.release()
 
 
 class Cache:
@@ -144,21 +175,24 @@ class Cache:
         self._shard_count = shards
         os.makedirs(self._directory, 0o755, exist_ok=True)
         self._writer_lock = WriterLock(self._path("writer.lock"))
-        self._settings = self._kept_settings()
+        self._adopt(self._kept_settings())
         if any(self._settings.get(name, ENOVAL) != value for name, value in settings.items()):
             with self._transact(True):
-                self._settings = self._change_settings(settings)
+                self._adopt(self._change_settings(settings))
         options = {
             name[5:]: value for name, value in self._settings.items() if name.startswith("disk_")
         }
         self._disk = disk(self._directory, **options)
+        # Whether the disk leaves these keys, and all values, as they are.
+        self._plain_keys = disk.put is Disk.put
+        self._plain_values = disk.fetch is Disk.fetch
         self._opening = threading.Lock()
         self._opened: Shale[Any, Any] | None = None
         self._state_opened: Shale[Any, Any] | None = None
         self._undo: dict[Any, _Kept | None] | None = None
         self._last_order = 0
         # Whether entries may be kept past their age.
-        self._keeps_expired = self.cull_limit == 0
+        self._keeps_expired = self._cull_limit == 0
         self._shale()
 
     def _path(self, name: str) -> str:
@@ -172,6 +206,19 @@ class Cache:
                 return {**DEFAULT_SETTINGS, **json.load(file)}
         except FileNotFoundError:
             return dict(DEFAULT_SETTINGS)
+
+    def _adopt(self, settings: dict[str, Any]) -> None:
+        """Uses these settings. What each call needs is in attributes, as ``__getattr__`` is
+        slow."""
+        self._settings = settings
+        self._cull_limit = settings["cull_limit"]
+        self._size_limit = settings["size_limit"]
+        self._counting = bool(settings["statistics"])
+        policy = settings["eviction_policy"]
+        self._pinned = policy == "none"
+        self._read_flags = read_flags(False, policy in ("none", "least-recently-stored"))
+        # Bytes that may be set before the next look at the volume.
+        self._room = 0
 
     def _change_settings(self, given: dict[str, Any]) -> dict[str, Any]:
         """The stored settings, changed by the given ones. To be called by the writer."""
@@ -196,12 +243,12 @@ class Cache:
         """Changes a setting, and returns it; without a value, reads it again. update: False to
         change it only for this object."""
         if value is ENOVAL:
-            self._settings = self._kept_settings()
+            self._adopt(self._kept_settings())
         elif not update:
-            self._settings[key] = value
+            self._adopt({**self._settings, key: value})
         elif self._settings.get(key, ENOVAL) != value or self._kept_settings().get(key) != value:
             with self._transact(True):
-                self._settings = self._change_settings({key: value})
+                self._adopt(self._change_settings({key: value}))
         if key.startswith("disk_"):
             setattr(self._disk, key[5:], self._settings[key])
         if key == "cull_limit" and value == 0:
@@ -289,14 +336,8 @@ class Cache:
 
     # Transactions
 
-    @contextlib.contextmanager
-    def _transact(self, retry: bool = False) -> Iterator[None]:
-        if not self._writer_lock.acquire(None if retry else self._timeout):
-            raise Timeout
-        try:
-            yield
-        finally:
-            self._writer_lock.release()
+    def _transact(self, retry: bool = False) -> _Turn:
+        return _Turn(self._writer_lock, None if retry else self._timeout)
 
     @contextlib.contextmanager
     def transact(self, retry: bool = False) -> Iterator[None]:
@@ -327,7 +368,7 @@ class Cache:
             if kept is None:
                 shale.remove(key)
             else:
-                self._put(key, kept.entry.value, kept.info, kept.entry.ttl)
+                self._put(shale._encode(key), kept.entry.value, kept.info, kept.entry.ttl)
 
     def _note(self, key: Any) -> None:
         """Stores an entry that a transaction is about to change, for undo."""
@@ -340,6 +381,13 @@ class Cache:
 
     def _key(self, key: Any) -> Any:
         """The key for Shale."""
+        kind = type(key)
+        if self._plain_keys and (
+            kind is str
+            or kind is bytes
+            or (kind is int and abi.INT64_MIN <= key <= abi.INT64_MAX)
+        ):
+            return key
         db_key, raw = self._disk.put(key)
         kind = type(db_key)
         if raw and (kind is str or kind is bytes or kind is int):
@@ -357,26 +405,24 @@ class Cache:
     def _user_key(self, stored: Any) -> Any:
         return self._disk.get(*self._unkey(stored))
 
-    def _look(self, key: Any) -> _Info | None:
-        """The properties of an entry, also of an expired one."""
-        return self._shale()._pool.run(_look, self._shale()._encode(key))
-
-    def _put(self, key: Any, data: Any, info: _Info, age: float | None) -> None:
-        """Stores an entry. age: seconds, or None."""
-        meta = _META.pack(info.order, info.mode)
+    def _put(self, key: bytes, data: Any, info: _Info, age: float | None) -> None:
+        """Stores an entry under Shale's stored form of its key. age: seconds, or None."""
+        own = _META.pack(info.order, info.mode)
         if info.tag is not None:
-            meta += packed.pack(info.tag)
+            own += packed.pack(info.tag)
+        shale = self._shale()
         try:
-            self._shale().set(
-                key,
-                data,
-                max_age=NEVER if age is None else max(0.0, age),
-                stale=NEVER if self._keeps_expired and age is not None else None,
-                pinned=self.eviction_policy == "none",
-                meta=meta,
-            )
+            meta, stored = shale._codec.encode(data)
         except TypeError as error:
             raise refused(error) from None
+        options = set_options(
+            join_meta(meta, own),
+            abi.SET_PINNED if self._pinned else 0,
+            NEVER if age is None else max(0.0, age),
+            NEVER if self._keeps_expired and age is not None else None,
+        )
+        shale._pool.run(_set, key, stored, ctypes.byref(options))
+        self._room -= len(stored)
 
     def _write(
         self, key: Any, stored: tuple[int, int, Any, Any], age: float | None, tag: Any
@@ -384,9 +430,12 @@ class Cache:
         """A set by the writer."""
         self._note(key)
         _, mode, _, data = stored
-        old = self._look(key)
-        order = self._next_order() if old is None else old.order
-        self._put(key, data, _Info(order, mode, tag, None), age)
+        shale = self._shale()
+        encoded = shale._encode(key)
+        order = shale._pool.run(_order_of, encoded)
+        if order is None:
+            order = self._next_order()
+        self._put(encoded, data, _Info(order, mode, tag, None), age)
         self._cull()
 
     def _next_order(self) -> int:
@@ -409,8 +458,17 @@ class Cache:
 
     def _entry(self, key: Any) -> Entry[Any] | None:
         """A fresh entry. The policy decides whether this counts as a use."""
-        peek = self.eviction_policy in ("none", "least-recently-stored")
+        peek = self._read_flags != 0
         return self._reading(lambda shale: shale.entry(key, peek=peek))
+
+    def _plain_value(self, key: Any) -> Any:
+        """The value of a fresh entry, or ENOVAL: as ``_fetch(_entry(key))``, but faster."""
+        shale: Any = self._opened
+        stored = shale._encode(key)
+        try:
+            return shale._pool.run(_value, stored, self._read_flags, shale._codec)
+        except InvalidError:
+            return self._fetch(self._entry(key))
 
     def _fetch(self, entry: Entry[Any] | None, read: bool = False) -> Any:
         """An entry's value, or ENOVAL."""
@@ -437,9 +495,12 @@ class Cache:
         read: a large value of bytes as a file. expire_time, tag: a tuple of the value and these;
         the time is seconds since 1970, or None. retry: ignored, as reads never wait.
         """
+        if self._plain_values and not (read or expire_time or tag or self._counting):
+            value = self._plain_value(self._key(key))
+            return default if value is ENOVAL else value
         entry = self._entry(self._key(key))
         value = self._fetch(entry, read)
-        if self.statistics:
+        if self._counting:
             self._state().incr("misses" if value is ENOVAL else "hits")
         if value is ENOVAL:
             value, entry = default, None
@@ -714,13 +775,19 @@ class Cache:
 
     def _cull(self) -> None:
         """Enforces the limit after a set."""
-        limit = self.cull_limit
+        limit = self._cull_limit
         if not limit:
             return
         if self._keeps_expired:
             limit -= self._expire(time.time(), limit)
-        if limit and self.eviction_policy != "none" and self.volume() >= self.size_limit:
+        if not limit or self._pinned or self._room > 0:
+            return
+        left = self._size_limit - self.volume()
+        if left <= 0:
             self._shale().evict(limit)
+        else:
+            # Other processes write meanwhile.
+            self._room = left // _LOOKS
 
     def _expire(self, now: float, limit: int | None) -> int:
         """Removes up to ``limit`` expired entries that were kept."""
@@ -730,7 +797,7 @@ class Cache:
             if info.expires is not None and info.expires < now
         ]
         expired.sort(key=lambda each: each[0])
-        self._keeps_expired = len(expired) > len(expired[:limit]) or self.cull_limit == 0
+        self._keeps_expired = len(expired) > len(expired[:limit]) or self._cull_limit == 0
         return sum(self._remove(key) for _, key in expired[:limit])
 
     def expire(self, now: float | None = None, retry: bool = False) -> int:
@@ -744,10 +811,10 @@ class Cache:
         number."""
         now = time.time()
         count = self.expire(now)
-        if self.eviction_policy == "none":
+        if self._pinned:
             return count
         try:
-            while self.volume() > self.size_limit:
+            while self.volume() > self._size_limit:
                 with self._transact(retry):
                     evicted = self._shale().evict(10)
                 if not evicted:
@@ -812,7 +879,7 @@ class Cache:
     def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
         """(hits, misses) of all processes that count. enable: whether this object counts from now
         on. reset: set both to 0."""
-        if not (self.statistics or os.path.exists(self._path("state"))):
+        if not (self._counting or os.path.exists(self._path("state"))):
             counted = 0, 0
         else:
             state = self._state()
@@ -833,12 +900,42 @@ class Cache:
         return found
 
 
-def _look(context: CallContext, key: bytes) -> _Info | None:
-    flags = read_flags(True, True) | abi.GET_INFO
+def _value(context: CallContext, key: bytes, flags: int, codec: Codec) -> Any:
+    """The value, or ENOVAL."""
     if check(context.get(key, flags)) == abi.MISS:
+        return ENOVAL
+    buffer = context.buffer
+    struct = buffer.struct
+    size = struct.size
+    if size <= LARGEST_KEPT and struct.meta_size >= _HEAD_SIZE:
+        head = buffer.meta[:_HEAD_SIZE]
+        if not head.startswith(MARKER):
+            return buffer.data[:size]
+        decoder = _DECODERS.get(head)
+        if decoder is not None:
+            # The codec counts bytes that are no such value.
+            with contextlib.suppress(Exception):
+                return decoder(buffer.data[:size])
+    data, meta = buffer.take()
+    try:
+        return codec.decode(meta, data)
+    except Unreadable:
+        return ENOVAL
+
+
+def _set(context: CallContext, key: bytes, data: bytes, options: Any) -> None:
+    check(context.set(key, data, options))
+
+
+def _order_of(context: CallContext, key: bytes) -> int | None:
+    """The order of an entry, also of an expired one."""
+    if check(context.get(key, _LOOK)) == abi.MISS:
         return None
-    details = details_of(context)
-    return _read_meta(split_meta(context.buffer.take_meta())[1], _expires(details))
+    return _read_order(split_meta(context.buffer.take_meta())[1])
+
+
+def _read_order(meta: bytes) -> int:
+    return _META.unpack_from(meta)[0] if len(meta) >= _META.size else 0
 
 
 def _read_meta(meta: bytes, expires: float | None) -> _Info:
