@@ -23,14 +23,15 @@ from ..._cache import Cache as Shale
 from ..._data import packed
 from ..._data.options import read_flags, set_options
 from ..._data.records import Details, Entry
-from ..._data.values import DECODERS, MARKER, Codec, Unreadable, join_meta, split_meta
+from ..._data.values import DECODERS, MARKER, PACKED, Codec, Unreadable, join_meta, split_meta
 from ..._native import abi
 from ..._native.buffers import LARGEST_KEPT
 from ..._native.errors import InvalidError, check
+from ..._native.extension import speed
 from ..._native.handles import CallContext
 from ..._native.units import NEVER
 from ..._store import iteration
-from ._disk import ENOVAL, Disk, refused
+from ._disk import ENOVAL, Disk, PickleDisk, refused
 from ._memoize import memoizer
 from ._writer_lock import WriterLock
 
@@ -72,6 +73,9 @@ _END: Final = 1_000_000_000_000_000
 _META: Final = struct.Struct("<QB")
 _STATE_CAPACITY: Final = 8 << 20
 
+# They leave keys of str, bytes and int, and all values, as they are.
+_PLAIN_DISKS: Final = frozenset((Disk, PickleDisk))
+
 _LOOK: Final = read_flags(True, True) | abi.GET_INFO
 
 # The first bytes of the meta of an entry that is no bytes, and how its bytes are read.
@@ -80,6 +84,9 @@ _DECODERS: Final = {
     for meta, decoder in DECODERS.items()
 }
 (_HEAD_SIZE,) = {len(head) for head in _DECODERS}
+
+# The size of the packed form of a tuple of one item, without the item.
+_TUPLE_OF_ONE: Final = len(packed.pack((None,))) - len(packed.pack(None))
 
 # How often a cache that fills up looks at its volume, at least.
 _LOOKS: Final = 32
@@ -183,9 +190,6 @@ class Cache:
             name[5:]: value for name, value in self._settings.items() if name.startswith("disk_")
         }
         self._disk = disk(self._directory, **options)
-        # Whether the disk leaves these keys, and all values, as they are.
-        self._plain_keys = disk.put is Disk.put
-        self._plain_values = disk.fetch is Disk.fetch
         self._opening = threading.Lock()
         self._opened: Shale[Any, Any] | None = None
         self._state_opened: Shale[Any, Any] | None = None
@@ -382,7 +386,7 @@ class Cache:
     def _key(self, key: Any) -> Any:
         """The key for Shale."""
         kind = type(key)
-        if self._plain_keys and (
+        if type(self._disk) in _PLAIN_DISKS and (
             kind is str
             or kind is bytes
             or (kind is int and abi.INT64_MIN <= key <= abi.INT64_MAX)
@@ -412,7 +416,7 @@ class Cache:
             own += packed.pack(info.tag)
         shale = self._shale()
         try:
-            meta, stored = shale._codec.encode(data)
+            meta, stored = _encode(shale._codec, data)
         except TypeError as error:
             raise refused(error) from None
         options = set_options(
@@ -495,7 +499,7 @@ class Cache:
         read: a large value of bytes as a file. expire_time, tag: a tuple of the value and these;
         the time is seconds since 1970, or None. retry: ignored, as reads never wait.
         """
-        if self._plain_values and not (read or expire_time or tag or self._counting):
+        if not (read or expire_time or tag or self._counting) and type(self._disk) in _PLAIN_DISKS:
             value = self._plain_value(self._key(key))
             return default if value is ENOVAL else value
         entry = self._entry(self._key(key))
@@ -921,6 +925,17 @@ def _value(context: CallContext, key: bytes, flags: int, codec: Codec) -> Any:
         return codec.decode(meta, data)
     except Unreadable:
         return ENOVAL
+
+
+def _encode(codec: Codec, value: Any) -> tuple[bytes, bytes]:
+    """(meta, bytes), as of the codec, but dicts and lists in the packed form: C packs and unpacks
+    it two to four times as fast as JSON."""
+    kind = type(value)
+    if speed is not None and (kind is dict or kind is list):
+        form = speed.form((value,))
+        if form is not None:
+            return PACKED, form[1][_TUPLE_OF_ONE:]
+    return codec.encode(value)
 
 
 def _set(context: CallContext, key: bytes, data: bytes, options: Any) -> None:

@@ -123,7 +123,10 @@ class FanoutCache:
         retry: bool = False,
     ) -> Any:
         """As ``Cache.get``."""
-        return self._try(default, "get", key, default, read, expire_time, tag, retry)
+        try:
+            return self._shards[0].get(key, default, read, expire_time, tag, retry)
+        except Timeout:
+            return default
 
     def __getitem__(self, key: Any) -> Any:
         return self._shards[0][key]
