@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ._commands import bench, convert, demo
+from ._commands import audit, bench, convert, demo
 
-_COMMANDS = (
-    demo,
-    bench,
-    convert,
-)
+_COMMANDS = (demo, bench, audit, convert)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -286,7 +286,7 @@ class Cache:
                 capacity = self.capacity
                 path = self._path("entries")
                 if capacity is None and not os.path.exists(path):
-                    capacity = 2 * int(self.size_limit) + _LEAST_CAPACITY
+                    capacity = default_capacity(int(self.size_limit))
                 self._opened = Shale(
                     path,
                     capacity=capacity,
@@ -392,13 +392,7 @@ class Cache:
             or (kind is int and abi.INT64_MIN <= key <= abi.INT64_MAX)
         ):
             return key
-        db_key, raw = self._disk.put(key)
-        kind = type(db_key)
-        if raw and (kind is str or kind is bytes or kind is int):
-            return db_key
-        if kind is float and db_key.is_integer() and abs(db_key) < 2.0**63:
-            return int(db_key)  # they are equal, and one key to SQLite
-        return _KEY, int(raw), packed.pack(db_key)
+        return shale_key(self._disk, key)
 
     def _unkey(self, stored: Any) -> tuple[Any, bool]:
         """The key for the disk."""
@@ -416,7 +410,7 @@ class Cache:
             own += packed.pack(info.tag)
         shale = self._shale()
         try:
-            meta, stored = _encode(shale._codec, data)
+            meta, stored = encode_value(shale._codec, data)
         except TypeError as error:
             raise refused(error) from None
         options = set_options(
@@ -904,6 +898,22 @@ class Cache:
         return found
 
 
+def shale_key(disk: Disk, key: Any) -> Any:
+    """A key for Shale, of a key for a disk."""
+    db_key, raw = disk.put(key)
+    kind = type(db_key)
+    if raw and (kind is str or kind is bytes or kind is int):
+        return db_key
+    if kind is float and db_key.is_integer() and abs(db_key) < 2.0**63:
+        return int(db_key)  # they are equal, and one key to SQLite
+    return _KEY, int(raw), packed.pack(db_key)
+
+
+def default_capacity(size_limit: int) -> int:
+    """The limit of bytes on disk of a new cache."""
+    return 2 * size_limit + _LEAST_CAPACITY
+
+
 def _value(context: CallContext, key: bytes, flags: int, codec: Codec) -> Any:
     """The value, or ENOVAL."""
     if check(context.get(key, flags)) == abi.MISS:
@@ -927,7 +937,7 @@ def _value(context: CallContext, key: bytes, flags: int, codec: Codec) -> Any:
         return ENOVAL
 
 
-def _encode(codec: Codec, value: Any) -> tuple[bytes, bytes]:
+def encode_value(codec: Codec, value: Any) -> tuple[bytes, bytes]:
     """(meta, bytes), as of the codec, but dicts and lists in the packed form: C packs and unpacks
     it two to four times as fast as JSON."""
     kind = type(value)
