@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import pickle
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from old_diskcache import make
 from support import child_environment, run_child, start_child
 
 import shale
+from shale._data.keys import encode_key
+from shale._data.options import set_options
+from shale._data.values import INT, join_meta
 from shale.__main__ import main
 from shale.adapters.diskcache import (
     Cache,
@@ -245,7 +250,47 @@ class TestQueues:
         assert [cache.pull()[1] for _ in range(3)] == [1, 3, 4]
 
 
+class TestReads:
+    @pytest.mark.parametrize(
+        "value",
+        [b"", b"\xffP1", "", "x", 7, 2**70, 1.5, None, True, [], {"a": [1.5, None]}, (1,), {1}],
+    )
+    def test_every_value_comes_back_by_every_way(self, cache: Cache, value: Any) -> None:
+        cache.set("k", value, tag="t")
+        plain = shale_of(cache)["k"]
+        fanout = FanoutCache(cache.directory)
+        for found in (cache.get("k"), cache.get("k", tag=True)[0], fanout.get("k"), plain):
+            assert (found, type(found)) == (value, type(value))
+
+    def test_a_setting_takes_effect_at_once(self, cache: Cache) -> None:
+        cache["k"] = 1
+        cache.stats(enable=True)
+        assert (cache.get("k"), cache.get("none")) == (1, None)
+        assert cache.stats(enable=False) == (1, 1)
+        assert cache.get("k") == 1
+        assert cache.stats() == (1, 1)
+
+    def test_a_damaged_value_is_a_miss(self, cache: Cache) -> None:
+        shale = cache._shale()
+        meta = join_meta(INT, bytes(9))
+        options = ctypes.byref(set_options(meta))
+        shale._pool.run(lambda context: context.set(encode_key("k"), b"short", options))
+        assert cache.get("k", "missed") == "missed"
+        assert shale.stats().own.undecodable == 1
+
+
 class TestEviction:
+    def test_the_limit_holds_without_a_look_at_each_set(self, directory: Path) -> None:
+        with Cache(directory, size_limit=1_000_000) as cache:
+            for number in range(1000):
+                cache[number] = b"x" * 10_000
+                assert cache.volume() < 1_050_000
+            assert len(cache) > 80
+            cache.reset("size_limit", 500_000)
+            for number in range(60):
+                cache[f"more {number}"] = 1
+            assert cache.volume() < 550_000
+
     def test_none_refuses_what_has_no_room(self, directory: Path) -> None:
         deque = Deque.fromcache(Cache(directory, eviction_policy="none", capacity="8MiB"))
         with pytest.raises(shale.FullError):
@@ -340,37 +385,14 @@ class TestHandles:
             assert (cache["k"], shale_of(cache)["k"]) == ("abc", "cba")
 
 
-OLD = """
-    CREATE TABLE Settings (key TEXT NOT NULL UNIQUE, value);
-    INSERT INTO Settings VALUES ('size_limit', 5000000), ('cull_limit', 7),
-        ('eviction_policy', 'least-recently-used'), ('sqlite_mmap_size', 1), ('count', 0);
-    CREATE TABLE Cache (rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL,
-        expire_time REAL, access_time REAL, access_count INTEGER DEFAULT 0, tag BLOB,
-        size INTEGER DEFAULT 0, mode INTEGER DEFAULT 0, filename TEXT, value BLOB);
-"""
-
-
 class Evil:
     def __reduce__(self) -> Any:
         return print, ("unpickled",)
 
 
 class TestConvert:
-    """The tables of diskcache 5.6, written by hand."""
-
-    def make(self, folder: Path, *rows: tuple[Any, ...]) -> Path:
-        """rows: key, raw, expire_time, tag, mode, filename, value."""
-        folder.mkdir(parents=True)
-        connection = sqlite3.connect(folder / "cache.db")
-        connection.executescript(OLD)
-        columns = "key, raw, expire_time, tag, mode, filename, value"
-        connection.executemany(f"INSERT INTO Cache ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-        connection.commit()
-        connection.close()
-        return folder
-
     def test_every_form(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        old = self.make(
+        old = make(
             tmp_path / "old",
             ("s", 1, None, "tag", 1, None, "text"),
             (b"b", 1, 4e9, None, 1, None, b"bytes"),
@@ -388,17 +410,24 @@ class TestConvert:
         (old / "aa" / "bb").mkdir(parents=True)
         (old / "aa" / "bb" / "1.val").write_bytes(b"x" * 100_000)
         (old / "aa" / "bb" / "2.val").write_text("ä" * 50_000)
-        assert main(["convert", str(old), str(tmp_path / "new")]) == 1
+        command = ["convert", str(old), str(tmp_path / "new")]
+        assert main(command) == 1
         told = capsys.readouterr()
         assert told.out.splitlines() == [
-            "6 entries converted",
+            "7 entries converted",
             "1 left out, as their age is over",
-            "2 left out, as they are pickled (--unpickle)",
+            "1 left out, as they are pickled objects of classes, which only unpickling can make "
+            "(--unpickle any runs their code)",
+            "  'evil'",
             "2 left out, as their file is missing or unreadable",
+            "  'gone'",
+            "  'out'",
         ]
         assert told.err.endswith("11 of 11 entries (100 %)\n")
         with Cache(tmp_path / "new") as new:
-            assert list(new) == ["s", b"b", 1.5, 500_000_000_000_000, "file", "text"]
+            pickled = ("f", 1, None)
+            assert list(new) == ["s", b"b", 1.5, 500_000_000_000_000, "file", "text", pickled]
+            assert new[pickled] == [1, {"a"}]
             assert new.get("s", tag=True) == ("text", "tag")
             assert new.get(b"b", expire_time=True) == (b"bytes", pytest.approx(4e9))
             assert new.get(1.5, tag=True) == (2.5, 7)
@@ -409,20 +438,47 @@ class TestConvert:
             assert (new.size_limit, new.cull_limit) == (5_000_000, 7)
             assert new.eviction_policy == "least-recently-used"
 
-        assert main(["convert", "--unpickle", "plain", str(old), str(tmp_path / "plain")]) == 1
-        assert "1 left out, as they are pickled" in capsys.readouterr().out
-        with Cache(tmp_path / "plain") as new:
-            assert new[("f", 1, None)] == [1, {"a"}]
-
-        assert main(["convert", "--unpickle", "any", str(old), str(tmp_path / "any")]) == 1
+        command = ["convert", "--unpickle", "any", str(old), str(tmp_path / "any")]
+        assert main(command) == 1
         assert capsys.readouterr().out.startswith("unpickled\n8 entries converted")
+
+    def test_as_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        evil = pickle.dumps(Evil())
+        rows = [(f"evil {number}", 1, None, None, 4, None, evil) for number in range(5)]
+        old = make(tmp_path / "old", ("k", 1, None, None, 1, None, 1), *rows)
+        command = ["convert", "--json", "--examples", "2", str(old), str(tmp_path / "new")]
+        assert main(command) == 1
+        assert json.loads(capsys.readouterr().out) == {
+            "converted": 1,
+            "left": [
+                {"reason": "classes", "entries": 5, "examples": ["'evil 0'", "'evil 1'"]},
+            ],
+            "damaged": {},
+            "complete": False,
+        }
+
+    def test_what_diskcache_never_evicts_finds_room(self, tmp_path: Path) -> None:
+        rows = [(number, 1, None, None, 1, None, b"x" * 30_000) for number in range(200)]
+        limits = {"size_limit": 1000, "eviction_policy": "none"}
+        make(tmp_path / "old", *rows, settings=limits)
+        assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
+        assert list(Index(str(tmp_path / "new"))) == list(range(200))
+
+    def test_evictions_are_told(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        rows = [(number, 1, None, None, 1, None, b"x" * 30_000) for number in range(200)]
+        make(tmp_path / "old", *rows, settings={"size_limit": 1_000_000})
+        assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 1
+        with Cache(tmp_path / "new") as new:
+            first, second = capsys.readouterr().out.splitlines()
+            assert first == f"{len(new)} entries converted"
+            assert second.startswith(f"{200 - len(new)} left out, as NEW is full")
 
     def test_shards_become_one(self, tmp_path: Path) -> None:
         old = tmp_path / "old"
         for number in range(3):
             row = (number, 1, None, None, 1, None, number)
-            self.make(old / f"{number:03d}", row)
-        self.make(old / "index" / "name", ("k", 1, None, None, 1, None, "v"))
+            make(old / f"{number:03d}", row)
+        make(old / "index" / "name", ("k", 1, None, None, 1, None, "v"))
         command = [sys.executable, "-m", "shale", "convert", str(old), str(tmp_path / "new")]
         done = subprocess.run(
             command, capture_output=True, env=child_environment(), text=True, check=True
@@ -436,7 +492,7 @@ class TestConvert:
     def test_json(self, tmp_path: Path) -> None:
         disk = JSONDisk(str(tmp_path))
         (_, _, _, value), (key, _) = disk.store([1], False), disk.put({"a": 1})
-        self.make(tmp_path / "old", (key, 1, None, None, 1, None, value))
+        make(tmp_path / "old", (key, 1, None, None, 1, None, value))
         assert main(["convert", str(tmp_path / "old"), str(tmp_path / "new")]) == 0
         with Cache(tmp_path / "new", disk=JSONDisk) as new:
             assert new[{"a": 1}] == [1]
@@ -444,7 +500,7 @@ class TestConvert:
     def test_wrong_directories(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["convert", str(tmp_path), str(tmp_path / "new")]) == 2
         assert "is no directory of diskcache" in capsys.readouterr().err
-        old = self.make(tmp_path / "old")
+        old = make(tmp_path / "old")
         assert main(["convert", str(old), str(old)]) == 2
         assert "is not empty" in capsys.readouterr().err
         (old / "cache.db").write_bytes(b"something else" * 100)

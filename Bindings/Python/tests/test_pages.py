@@ -114,6 +114,12 @@ def test_async(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_migrating_from_diskcache(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = MIGRATING / "diskcache.md"
-    assert len(snippets(page)) == 2
-    run(page, directory)
+    # Those on Django and disk-cached are in Tests/Adapters/python.
+    assert len(snippets(page)) == 5
+    world, names = run(page, directory, "with diskcache", "FanoutCache(", "must_exist")
     assert capsys.readouterr().out == "{'any': ['value']}\n"
+    assert [names["report"]("monday") for _ in range(2)] == ["answer 1"] * 2
+    assert world.asked == [("monday",)]
+    assert list(names["fanout"].deque("jobs")) == ["job"]
+    assert dict(names["fanout"].index("names")) == {"key": 1}
+    assert (len(names["jobs"]), len(names["names"])) == (0, 0)

@@ -34,9 +34,9 @@ _LONGEST_SHOWN: Final = 80
 REASONS: Final = {
     "expired": "as their age is over",
     "classes": "as they are pickled objects of classes, which only unpickling can make "
-    "(--unpickle any)",
+    "(--unpickle any runs their code)",
     "damaged": "as their pickle is damaged",
-    "costly": "as their pickle takes too much work or memory to read (--unpickle any)",
+    "costly": "as their pickle takes too much work or memory to read",
     "no form": "as Shale has no form for their key or value",
     "too large": "as their key is over 65,535 bytes or their value over a quarter of the capacity",
     "no file": "as their file is missing or unreadable",
