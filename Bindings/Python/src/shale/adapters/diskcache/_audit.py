@@ -36,6 +36,7 @@ _COMPRESSED: Final = {
     b"\xfd7zXZ\x00": "xz",
     b"BZh": "bzip2",
 }
+_ZLIB_OF_JSON: Final = "zlib of JSON"
 _DISK_SETTINGS: Final = {
     "disk_min_file_size": "Disk",
     "disk_pickle_protocol": "Disk",
@@ -56,8 +57,6 @@ class StoreReport:
     path: str
     kind: str
     settings: dict[str, Any]
-    disk: str
-    """The class that wrote it, as far as its settings show."""
     entries: int = 0
     bytes: int = 0
     moves: int = 0
@@ -96,6 +95,18 @@ class StoreReport:
             self.compressed[compressed] += 1
 
     @property
+    def disk(self) -> str:
+        """The class that wrote it, as far as its settings and values show."""
+        options = {name for name in self.settings if name.startswith("disk_")}
+        others = sorted(options - _DISK_SETTINGS.keys())
+        if others:
+            return f"a Disk class of its own, with {', '.join(map(_printable, others))}"
+        json_values = self.entries > 0 and self.compressed[_ZLIB_OF_JSON] == self.entries
+        if json_values or any(_DISK_SETTINGS[name] == "JSONDisk" for name in options):
+            return "JSONDisk"
+        return "Disk"
+
+    @property
     def dangerous(self) -> list[str]:
         return sorted(name for name in self.names if is_dangerous(name))
 
@@ -123,7 +134,9 @@ class StoreReport:
 
     def lines(self) -> list[str]:
         lines = [f"{self.path}: {self.kind}, {_entries(self.entries)}, {self.bytes:,} bytes"]
-        lines.append(f"  written by {self.disk}")
+        disk = self.disk
+        advice = "" if disk == "Disk" else ": open NEW with the same class in shale.adapters.diskcache"
+        lines.append(f"  written by {disk}{advice}")
         for text, counter in (
             ("keys", self.keys),
             ("values", self.values),
@@ -220,17 +233,11 @@ def _report(source: Path, store: Store, databases: list[Database]) -> StoreRepor
         kind = "Cache that evicts nothing, such as of Deque and Index"
     else:
         kind = "Cache"
-    disks = [name for name in settings if name.startswith("disk_")]
-    unknown = sorted(name for name in disks if name not in _DISK_SETTINGS)
-    if unknown:
-        disk = f"a Disk class of its own, with {', '.join(map(_printable, unknown))}"
-    else:
-        disk = "JSONDisk" if "disk_compress_level" in disks else "Disk"
     plain = {
         name: value if isinstance(value, (int, float, str)) else str(value)
         for name, value in settings.items()
     }
-    return StoreReport(str(source / store.path), kind, plain, disk)
+    return StoreReport(str(source / store.path), kind, plain)
 
 
 def _compressed(value: Any) -> str | None:
@@ -241,7 +248,7 @@ def _compressed(value: Any) -> str | None:
             start = zlib.decompressobj().decompress(value, 1)
         except zlib.error:
             return None
-        return "zlib of JSON" if start and start in b'[{"0123456789-tfn' else "zlib"
+        return _ZLIB_OF_JSON if start and start in b'[{"0123456789-tfn' else "zlib"
     for magic, name in _COMPRESSED.items():
         if value.startswith(magic):
             return name
