@@ -53,7 +53,6 @@ def main() -> int:
     parser.add_argument("--directory", help="where the caches are made; a temporary one")
     given = parser.parse_args()
     import diskcache
-
     from shale.adapters import diskcache as facade
 
     clock = time.process_time if given.cpu_time else time.perf_counter
@@ -67,7 +66,10 @@ def main() -> int:
             for round_ in range(given.rounds + 1):
                 for which in (0, 1) if round_ % 2 else (1, 0):
                     cache = caches[which]
-                    calls = {"set": [(key, value) for key in keys], "get": [(key,) for key in keys]}
+                    calls: dict[str, list[tuple[Any, ...]]] = {
+                        "set": [(key, value) for key in keys],
+                        "get": [(key,) for key in keys],
+                    }
                     for call, arguments in calls.items():
                         spent = seconds(getattr(cache, call), arguments, clock)
                         if round_:  # the first one fills the caches

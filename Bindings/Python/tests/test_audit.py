@@ -164,7 +164,9 @@ class TestPickles:
             b"\x8f" * 1_000_000,
             # Equal hashes: all keys are compared with each other.
             b"\x80\x04}("
-            + b"".join(b"\x8a\x0a%bN" % (n * (2**61 - 1)).to_bytes(10, "little") for n in range(40_000))
+            + b"".join(
+                b"\x8a\x0a%bN" % (n * (2**61 - 1)).to_bytes(10, "little") for n in range(40_000)
+            )
             + b"u.",
             b"\x80\x04\x8b\0\0\0\x01" + b"\x01" * (1 << 24) + b".",
             b"I" + b"9" * 1_000_000 + b"\n.",

@@ -17,10 +17,10 @@ from old_diskcache import make
 from support import child_environment, run_child, start_child
 
 import shale
+from shale.__main__ import main
 from shale._data.keys import encode_key
 from shale._data.options import set_options
 from shale._data.values import INT, join_meta
-from shale.__main__ import main
 from shale.adapters.diskcache import (
     Cache,
     Deque,

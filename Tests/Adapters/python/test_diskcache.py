@@ -10,10 +10,9 @@ from typing import Any
 import diskcache
 import pytest
 from pages import MIGRATING, run, snippets
-from support import run_child
-
 from shale.__main__ import main
 from shale.adapters import diskcache as facade
+from support import run_child
 
 PAGE = MIGRATING / "diskcache.md"
 
@@ -118,7 +117,7 @@ def test_django(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with override_settings(CACHES={**names["CACHES"], "old": theirs}):
         caches["old"].set("k", {"a": (1, 2)}, 1000)
         caches["old"].set("page", "x" * 50_000, None, version=2)
-        caches["old"]._cache.close()  # type: ignore[attr-defined]
+        caches["old"]._cache.close()
         assert converted(directory / "old", directory / "django", capsys) == 0
         assert caches["default"].get("k") == {"a": (1, 2)}
         assert caches["default"].get("page", version=2) == "x" * 50_000

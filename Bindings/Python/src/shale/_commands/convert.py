@@ -30,10 +30,10 @@ def add_to(commands: argparse._SubParsersAction[Any]) -> None:
         "--unpickle",
         choices=("plain", "any"),
         default="plain",
-        help="how to read what diskcache has pickled. plain, the default: without unpickling, None, "
-        "numbers, str, bytes, collections, dates and times, Decimal and UUID. any: unpickle what "
-        "that leaves out, which runs the code that the bytes choose: only for a directory that "
-        "others could not write to. Then open NEW with disk=PickleDisk.",
+        help="how to read what diskcache has pickled. plain, the default: without unpickling, "
+        "None, numbers, str, bytes, collections, dates and times, Decimal and UUID. any: unpickle "
+        "what that leaves out, which runs the code that the bytes choose: only for a directory "
+        "that others could not write to. Then open NEW with disk=PickleDisk.",
     )
     add_output_options(parser)
     parser.set_defaults(run=run)

@@ -17,16 +17,80 @@ _MOST_NAMES: Final = 1000
 _OTHERS: Final = "(others)"
 
 _DANGEROUS: Final = frozenset(
-    "_posixsubprocess asyncio code codeop commands cProfile ctypes distutils functools http imp "
-    "importlib inspect io marshal multiprocessing nt operator os pdb pickle pip pkgutil platform "
-    "posix posixpath profile pty pydoc runpy setuptools shelve shutil signal site socket "
-    "socketserver sqlite3 ssl subprocess sys tempfile test threading timeit trace types urllib "
-    "venv webbrowser xmlrpc".split()
+    [
+        "_posixsubprocess",
+        "asyncio",
+        "code",
+        "codeop",
+        "commands",
+        "cProfile",
+        "ctypes",
+        "distutils",
+        "functools",
+        "http",
+        "imp",
+        "importlib",
+        "inspect",
+        "io",
+        "marshal",
+        "multiprocessing",
+        "nt",
+        "operator",
+        "os",
+        "pdb",
+        "pickle",
+        "pip",
+        "pkgutil",
+        "platform",
+        "posix",
+        "posixpath",
+        "profile",
+        "pty",
+        "pydoc",
+        "runpy",
+        "setuptools",
+        "shelve",
+        "shutil",
+        "signal",
+        "site",
+        "socket",
+        "socketserver",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "test",
+        "threading",
+        "timeit",
+        "trace",
+        "types",
+        "urllib",
+        "venv",
+        "webbrowser",
+        "xmlrpc",
+    ]
 )
 """Modules that start programs, load code, open files or connections, or call other functions."""
 _DANGEROUS_BUILT_IN: Final = frozenset(
-    "__import__ apply breakpoint compile delattr eval exec execfile file getattr globals input "
-    "locals open setattr vars".split()
+    [
+        "__import__",
+        "apply",
+        "breakpoint",
+        "compile",
+        "delattr",
+        "eval",
+        "exec",
+        "execfile",
+        "file",
+        "getattr",
+        "globals",
+        "input",
+        "locals",
+        "open",
+        "setattr",
+        "vars",
+    ]
 )
 
 _COMPRESSED: Final = {
@@ -135,7 +199,9 @@ class StoreReport:
     def lines(self) -> list[str]:
         lines = [f"{self.path}: {self.kind}, {_entries(self.entries)}, {self.bytes:,} bytes"]
         disk = self.disk
-        advice = "" if disk == "Disk" else ": open NEW with the same class in shale.adapters.diskcache"
+        advice = (
+            "" if disk == "Disk" else ": open NEW with the same class in shale.adapters.diskcache"
+        )
         lines.append(f"  written by {disk}{advice}")
         for text, counter in (
             ("keys", self.keys),
@@ -151,8 +217,12 @@ class StoreReport:
             lines.append(f"  values in files: {self.in_files:,}")
         for name, count in self.names.most_common():
             warning = "; DANGEROUS: made to run code?" if is_dangerous(name) else ""
-            lines.append(f"  unpickling runs code of {_printable(name)}: {_entries(count)}{warning}")
-        lines += [f"  {path} is damaged, and not read fully: {why}" for path, why in self.damage.items()]
+            lines.append(
+                f"  unpickling runs code of {_printable(name)}: {_entries(count)}{warning}"
+            )
+        lines += [
+            f"  {path} is damaged, and not read fully: {why}" for path, why in self.damage.items()
+        ]
         return lines
 
 

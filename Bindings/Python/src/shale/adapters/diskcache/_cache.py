@@ -80,8 +80,7 @@ _LOOK: Final = read_flags(True, True) | abi.GET_INFO
 
 # The first bytes of the meta of an entry that is no bytes, and how its bytes are read.
 _DECODERS: Final = {
-    join_meta(meta, bytes(_META.size))[: -_META.size]: decoder
-    for meta, decoder in DECODERS.items()
+    join_meta(meta, bytes(_META.size))[: -_META.size]: decoder for meta, decoder in DECODERS.items()
 }
 (_HEAD_SIZE,) = {len(head) for head in _DECODERS}
 
@@ -387,9 +386,7 @@ class Cache:
         """The key for Shale."""
         kind = type(key)
         if type(self._disk) in _PLAIN_DISKS and (
-            kind is str
-            or kind is bytes
-            or (kind is int and abi.INT64_MIN <= key <= abi.INT64_MAX)
+            kind is str or kind is bytes or (kind is int and abi.INT64_MIN <= key <= abi.INT64_MAX)
         ):
             return key
         return shale_key(self._disk, key)

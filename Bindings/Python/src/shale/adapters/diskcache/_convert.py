@@ -69,7 +69,9 @@ class Result:
     def lines(self) -> list[str]:
         lines = [f"{self.converted:,} entries converted"] if self.converted else []
         lines += self.left.lines()
-        lines += [f"{path} is damaged, and not read fully: {why}" for path, why in self.damage.items()]
+        lines += [
+            f"{path} is damaged, and not read fully: {why}" for path, why in self.damage.items()
+        ]
         return lines or ["no entries"]
 
     def as_json(self) -> dict[str, Any]:

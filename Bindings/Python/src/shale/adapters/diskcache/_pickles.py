@@ -220,7 +220,9 @@ def read(data: bytes) -> Pickle:
     return Pickle(kind, value, list(reader.data_names), list(reader.names))
 
 
-def _measure(value: Any, most: int, known: dict[int, tuple[int, int]], depth: int) -> tuple[int, int]:
+def _measure(
+    value: Any, most: int, known: dict[int, tuple[int, int]], depth: int
+) -> tuple[int, int]:
     """The size of a value, with each part counted wherever it occurs, and its depth."""
     kind = type(value)
     if kind is str or kind is bytes or kind is bytearray:
@@ -444,7 +446,7 @@ class _Reader:
         line = self.line()
         if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in (b"'", b'"'):
             raise _Unreadable
-        self.python_2_str(codecs.escape_decode(line[1:-1])[0])  # type: ignore[attr-defined]
+        self.python_2_str(codecs.escape_decode(line[1:-1])[0])
 
     def integer(self) -> None:
         at = self.at
@@ -465,6 +467,10 @@ class _Reader:
         if size > _LONGEST_INT:
             raise _Costly
         self.push(int.from_bytes(self.take(size), "little", signed=True))
+
+    def empty_set(self) -> None:
+        self.charge(_SET)
+        self.push(set())
 
     def frame(self) -> None:
         if self.number(8) > len(self.data) - self.at:
@@ -509,7 +515,7 @@ class _Reader:
         name = self.stack.pop()
         self.name(self.stack.pop(), name)
 
-    def persistent(self) -> None:
+    def persistent(self, _id: Any) -> None:
         self.names["(a persistent id)"] = None
         self.other()
 
@@ -543,8 +549,8 @@ def _operations() -> list[Callable[[_Reader], Any] | None]:
         "L": reader.long_text,
         "M": lambda its: its.push(its.number(2)),
         "N": lambda its: its.push(None),
-        "P": lambda its: (its.line(), its.persistent()),
-        "Q": lambda its: (its.stack.pop(), its.persistent()),
+        "P": lambda its: its.persistent(its.line()),
+        "Q": lambda its: its.persistent(its.stack.pop()),
         "R": reader.reduce_top,
         "S": reader.quoted,
         "T": lambda its: its.python_2_str(its.take(its.number(4))),
@@ -589,7 +595,7 @@ def _operations() -> list[Callable[[_Reader], Any] | None]:
         "\x8c": lambda its: its.text(its.take(its.number(1))),
         "\x8d": lambda its: its.text(its.take(its.number(8))),
         "\x8e": lambda its: its.push(its.take(its.number(8))),
-        "\x8f": lambda its: (its.charge(_SET), its.push(set())),
+        "\x8f": reader.empty_set,
         "\x90": lambda its: _added(its, its.items()),
         "\x91": lambda its: _frozen(its, its.items()),
         "\x92": reader.new_with_keywords,

@@ -178,7 +178,7 @@ class Database:
     @property
     def volume(self) -> int:
         """The bytes of all entries, with those in files."""
-        in_files = self.settings.get("size")
+        in_files: Any = self.settings.get("size")
         return self._path.stat().st_size + (int(in_files) if _is_valid("size", in_files) else 0)
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
@@ -251,7 +251,8 @@ def examine(folder: Path, row: tuple[Any, ...], now: float, largest: int) -> Fou
         found.raw = (key, None)
     if filename is not None:
         found.in_file = True
-        value = _file(folder, filename, found)
+        value = None
+        _find_file(folder, filename, found)
     _examine_value(found, value)
     if found.reason is None:
         found.reason = _refused(found, largest)
@@ -302,7 +303,7 @@ def _unpickled(found: Found, data: Any) -> _pickles.Pickle:
     return pickled
 
 
-def _file(folder: Path, name: Any, found: Found) -> None:
+def _find_file(folder: Path, name: Any, found: Found) -> None:
     """Looks for the file of a value, and notes its path and size."""
     try:
         root = os.path.realpath(folder)
