@@ -1,7 +1,7 @@
 """A memoized function's results are stored and read by its return type, if the cache's serializer
 is one for pydantic or msgspec."""
 
-# mypy: disable-error-code="name-defined, valid-type, type-arg, misc, call-arg"
+# mypy: disable-error-code="name-defined,valid-type,type-arg,misc,call-arg"
 # (The types are made when it runs.)
 
 from __future__ import annotations
