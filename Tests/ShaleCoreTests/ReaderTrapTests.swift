@@ -47,7 +47,7 @@ extension CoreTests {
             let store = try Store(at: nil, options: .init(capacity: 8 << 20))
             let shard = Shard(store.engine.ref, 0)
             var i = 0
-            while shard.table.shape.mode != TableShape.Mode.growing
+            while !shard.table.shape.isGrowing
                 || shard.table.shape.frontier > shard.table.shape.buckets * (run + 1) / 41
             {
                 try store.insert("v", for: "key \(i)")
@@ -88,7 +88,7 @@ extension CoreTests {
             }
             wait(dead)
             let met = try keys(of: store)
-            #expect(table.shape.mode == TableShape.Mode.growing)
+            #expect(table.shape.isGrowing)
             #expect(Set(met) == Set(order).subtracting([order[dead]]))
         }
 

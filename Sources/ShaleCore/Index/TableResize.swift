@@ -5,7 +5,7 @@ extension Table {
     /// Begins a pass. The memory up to the new extent must exist and be zero.
     func begin(_ mode: Int) {
         let shape = self.shape
-        let frontier = mode == TableShape.Mode.growing ? shape.buckets : 0
+        let frontier = mode == TableShape.Mode.shrinking ? 0 : shape.buckets
         header.release(Field.shape, TableShape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
@@ -17,7 +17,7 @@ extension Table {
         while left > 0, looks < most {
             let shape = self.shape
             guard shape.mode != TableShape.Mode.steady else { return looks }
-            let growing = shape.mode == TableShape.Mode.growing
+            let growing = shape.isGrowing
             if growing ? shape.frontier == 0 : shape.frontier == shape.buckets {
                 header.release(
                     Field.shape, TableShape(buckets: shape.nextBuckets, frontier: 0, mode: TableShape.Mode.steady).word)
@@ -32,7 +32,7 @@ extension Table {
     /// Prefetches what the next `count` steps of `advance` read and write, so that they need not wait.
     func prefetchFrontier(_ count: Int) {
         let shape = self.shape
-        guard shape.mode == TableShape.Mode.growing, shape.frontier > count else { return }
+        guard shape.isGrowing, shape.frontier > count else { return }
         let from = shape.frontier &- count
         for i in from..<shape.frontier { shim_prefetch(bucket(i)) }
         let next = shape.nextBuckets
@@ -72,7 +72,7 @@ extension Table {
 
     /// Lays out one bucket. Returns about how many slots it has visited.
     private func migrate(_ old: Int, _ shape: TableShape, _ unlink: (Slot) -> Void) -> Int {
-        let growing = shape.mode == TableShape.Mode.growing, next = shape.nextBuckets
+        let growing = shape.isGrowing, next = shape.nextBuckets
         let after = TableShape(buckets: shape.buckets, frontier: growing ? old : old + 1, mode: shape.mode)
         let maxDisplacement = maxDisplacement(ofHome: old)
         let lowest = TableShape.lowestHashBits(old, shape.buckets)

@@ -2,7 +2,7 @@ import CShalePlatform
 
 /// The layout of a table: its number of buckets, the frontier of a pass over it, and the home of hash bits.
 struct TableShape {
-    enum Mode { static let steady = 0, growing = 1, shrinking = 2 }
+    enum Mode { static let steady = 0, growing = 1, shrinking = 2, doubling = 3 }
     var word: UInt64
 
     @inline(__always) init(_ word: UInt64) { self.word = word }
@@ -14,27 +14,33 @@ struct TableShape {
     @inline(__always) var frontier: Int { Int(truncatingIfNeeded: word >> 24 & 0xFF_FFFF) }
     @inline(__always) var mode: Int { Int(truncatingIfNeeded: word >> 48) }
 
+    @inline(__always) var isGrowing: Bool { mode & Mode.growing != 0 }
+
     @inline(__always) var nextBuckets: Int {
-        mode == Mode.growing ? TableShape.grown(buckets) : TableShape.shrunk(buckets)
+        switch mode {
+        case Mode.growing: TableShape.grown(buckets)
+        case Mode.doubling: 2 * buckets
+        default: TableShape.shrunk(buckets)
+        }
     }
     static func grown(_ buckets: Int) -> Int { buckets + max(Sizes.growth, buckets / 4) }
     static func shrunk(_ buckets: Int) -> Int { max(Sizes.leastBuckets, buckets - buckets / 5 - Sizes.shrinkage) }
 
     /// The number of homes that may be in use.
-    var extent: Int { mode == Mode.growing ? nextBuckets : buckets }
+    var extent: Int { isGrowing ? nextBuckets : buckets }
     /// All buckets: those of the homes, and those behind the last home that take its spill.
     @inline(__always) var positions: Range<Int> { 0..<(extent + Sizes.spill) }
 
     @inline(__always) func home(_ hashBits: UInt32) -> Int {
         let old = TableShape.scale(hashBits, buckets)
         if mode == Mode.steady { return old }
-        let moved = mode == Mode.growing ? old >= frontier : old < frontier
+        let moved = isGrowing ? old >= frontier : old < frontier
         return moved ? TableShape.scale(hashBits, nextBuckets) : old
     }
     /// Returns the number of buckets by which the entries of this home are laid out.
     @inline(__always) func buckets(ofHome home: Int) -> Int {
         switch mode {
-        case Mode.growing: home < frontier ? buckets : nextBuckets
+        case Mode.growing, Mode.doubling: home < frontier ? buckets : nextBuckets
         case Mode.shrinking: home < frontier ? nextBuckets : buckets
         default: buckets
         }

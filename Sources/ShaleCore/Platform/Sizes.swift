@@ -17,7 +17,7 @@ enum Sizes {
     static let hashBitCount: UInt64 = 25, hashBitsBeyondVictim: UInt64 = 0
     static let leastBuckets = 2, mostBuckets = 16, spareBuckets = 4
     static let maxDisplacements = (1, 2, 3, 3), spill = 4
-    static let growth = 1, shrinkage = 1
+    static let growth = 1, shrinkage = 1, mostDoubled = 4
     static let grow = 24, full = 40, shrink = 10, shrunk = 16
     static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8
     static let givesPagesBackEvery = 4
@@ -60,6 +60,8 @@ enum Sizes {
     static let maxDisplacements = (1, 3, 7, 15), spill = 16
     /// Buckets by which a pass enlarges the table at least, and by which it shrinks it in addition to a fifth.
     static let growth = 64, shrinkage = 0
+    /// Buckets of a table up to which a pass may double it: 4 MiB to allocate.
+    static let mostDoubled = 1 << 15
     /// In sixty-fourths of the slots.
     static let grow = 54, full = 58, shrink = 14, shrunk = 40
     static let pace = 8

@@ -9,8 +9,8 @@ extension ShardWriter {
         if shape.mode != TableShape.Mode.steady {
             advanceTable()
             table.prefetchFrontier(TableLoad.pace)
-            // No slower than the pass: the older generation, of a table a quarter smaller, is then empty by its end.
-            if tags.generations.hasOlder { sweepTags(steps: 2 * TableLoad.pace) }
+            // No slower than the pass, so that the older generation is empty by its end.
+            if tags.generations.hasOlder { sweepTags(steps: 3 * TableLoad.pace) }
             return true
         }
         let used = header[Field.used]
@@ -48,13 +48,28 @@ extension ShardWriter {
 
     /// Begins to grow the table. `overdraws`: for pinned entries that have to stay, beyond the budget.
     func growTable(_ shape: TableShape, overdraws: Bool = false) -> Bool {
-        let next = TableShape.grown(shape.buckets)
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
+        guard header[Field.diskFullCountdown] == 0 else { return false }
+        if willNeed(2 * shape.buckets), !overdraws,
+            allocateTable(2 * shape.buckets, pinning: change.pinning, mayTrim: false)
+        {
+            table.begin(TableShape.Mode.doubling)
+            return true
+        }
         guard header[Field.diskFullCountdown] == 0,
-            allocateTable(next, pinning: change.pinning, overdraws: overdraws)
+            allocateTable(TableShape.grown(shape.buckets), pinning: change.pinning, overdraws: overdraws)
         else { return false }
         table.begin(TableShape.Mode.growing)
         return true
+    }
+
+    /// Whether entries as large as those so far would also fill that many buckets. A pass that doubles the table moves
+    /// each entry once; until then, passes that add a quarter would move it four times.
+    private func willNeed(_ buckets: Int) -> Bool {
+        guard buckets / 2 <= Sizes.mostDoubled else { return false }
+        let used = header[Field.used], limit = geometry.entriesPerShard
+        let entries = log.liveLimit / max(1, header[Field.live] / max(1, used))
+        return min(entries, limit > 0 ? limit : .max) * 64 >= buckets * 4 * TableLoad.grow
     }
 
     func growTable(to buckets: Int) -> Bool {
@@ -70,7 +85,7 @@ extension ShardWriter {
 
     /// Allocates pages for a table and its heaps, from the segments' budget if needed.
     @inline(never)
-    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false) -> Bool {
+    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false, mayTrim: Bool = true) -> Bool {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         // Asks the kernel, so it comes last: under a budget that forbids growth, each insertion gets here. Another
@@ -84,7 +99,7 @@ extension ShardWriter {
             }
             if !overdraws, !fits(beside: header[Field.allocated]) {
                 // Free no segment for a table that does not fit beside those that `trim` keeps.
-                guard log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
+                guard mayTrim, log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
                     return false
                 }
                 guard mayReach else { return false }

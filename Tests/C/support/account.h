@@ -591,7 +591,9 @@ static uint64_t account_home(const unsigned char *header, uint32_t hash_bits) {
     uint64_t home = hash_bits * buckets >> 32, next = buckets + larger(64, buckets / 4);
     if (mode == 2)
         next = larger(256, buckets - buckets / 5);
-    return mode == 0 || (mode == 1 ? home < frontier : home >= frontier) ? home : hash_bits * next >> 32;
+    else if (mode == 3)
+        next = 2 * buckets;
+    return mode == 0 || (mode & 1 ? home < frontier : home >= frontier) ? home : hash_bits * next >> 32;
 }
 
 static uint64_t account_max_displacement(const audit *a, uint64_t home) {
@@ -704,7 +706,7 @@ static void account_compare(audit *a, const char *what, unsigned field, uint64_t
 static void account_check_table(audit *a) {
     sums sum = {0};
     uint64_t end = buckets_of(a->header);
-    if (shape_mode(a->header) > 2 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
+    if (shape_mode(a->header) > 3 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
         end > most_buckets || bucket_offset(&a->l, a->shard, end - 1) + bucket_bytes > a->index_size) {
         account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end,
                       account_word(a, shard_table_bytes));
