@@ -486,15 +486,16 @@ static void find_served(specimen *s, const char *directory) {
     }
 }
 
-/* The mode of the first shard's table. */
-static uint64_t first_shape(const char *directory) {
+/* Whether the first shard's table is in such a pass. */
+static bool has_shape(const char *directory, enum shape shape) {
     char path[300];
     unsigned char header[shard_header_bytes];
     snprintf(path, sizeof path, "%s/shale.index", directory);
     int fd = open(path, O_RDONLY);
     REQUIRE(fd >= 0 && pread(fd, header, sizeof header, index_head_bytes) == sizeof header);
     close(fd);
-    return shape_mode(header);
+    uint64_t mode = shape_mode(header);
+    return mode == (uint64_t)shape || (shape == shape_growing && mode == 3);
 }
 
 static void prepare(specimen *s, const char *directory) {
@@ -518,7 +519,7 @@ static void prepare(specimen *s, const char *directory) {
     if (!s->earlier.data)
         s->earlier = take_image(directory);
     /* A table in the middle of a pass. */
-    for (uint64_t i = 0; s->shape != shape_any && first_shape(directory) != (uint64_t)s->shape; i++) {
+    for (uint64_t i = 0; s->shape != shape_any && !has_shape(directory, s->shape); i++) {
         REQUIRE(i < s->keys / 2);
         if (s->shape == shape_growing)
             REQUIRE_STATUS(SHALE_OK, set_key(s, cache, s->keys / 2 + i, next_version()));
