@@ -85,7 +85,8 @@ extension ShardWriter {
 
     /// Allocates pages for a table and its heaps, from the segments' budget if needed.
     @inline(never)
-    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false, mayTrim: Bool = true) -> Bool {
+    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false, mayTrim: Bool = true) -> Bool
+    {
         guard buckets <= geometry.maxBuckets - Table.spill else { return false }
         let wanted = geometry.shardIndexBytes(buckets: buckets)
         // Asks the kernel, so it comes last: under a budget that forbids growth, each insertion gets here. Another

@@ -26,7 +26,7 @@ class Thing:
     """A type that Shale cannot store."""
 
 
-class Answer(BaseModel):  # type: ignore[misc]
+class Answer(BaseModel):
     text: str
 
 
