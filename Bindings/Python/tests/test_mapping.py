@@ -173,6 +173,19 @@ def test_setdefault_looks_again_where_another_was_faster(
     assert cache.setdefault("k", "ours") == "another's"
 
 
+def test_add_and_setdefault_replace_what_cannot_be_read(directory: Path) -> None:
+    with (
+        shale.Cache(directory, serializer=shale.PickleSerializer()) as other,
+        shale.Cache(directory) as cache,
+    ):
+        for key in "ab":
+            other[key] = object()
+        assert cache.add("a", 1)
+        assert not cache.add("a", 2)
+        assert cache.setdefault("b", 3) == 3
+        assert dict(cache) == {"a": 1, "b": 3}
+
+
 def test_update_as_a_dict_has_it(cache: shale.Cache) -> None:
     cache.update({"a": 1}, max_age=5)
     cache.update([("b", 2)])

@@ -445,7 +445,8 @@ class Cache(LoadingMethods[KT, VT], MutableMapping[KT, VT]):
         flags, rest = storing(**options)
         flags |= abi.SET_IF_ABSENT
         while self._store(key, value, flags, *rest) != abi.OK:
-            if not self._pool.run(lookups.remove_missing, self._encode(key)):
+            stored = self._encode(key)
+            if not self._pool.run(lookups.remove_unreadable, stored, self._codec):
                 return False
         return True
 

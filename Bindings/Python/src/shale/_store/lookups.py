@@ -12,6 +12,7 @@ from .._native.handles import CallContext
 
 _NO_VERSION: Final = (1 << 64) - 1
 """The removal of this version leaves any entry in place."""
+_UNREADABLE: Final = object()
 
 
 def contains(context: CallContext, key: bytes, flags: int, codec: Codec) -> bool:
@@ -60,6 +61,15 @@ def remove_missing(context: CallContext, key: bytes) -> bool:
         return False
     version = context.buffer.struct.version
     if context.buffer.take_meta() != MISSING:
+        return False
+    check(library.remove(context.pointer, key, len(key), version))
+    return True
+
+
+def remove_unreadable(context: CallContext, key: bytes, codec: Codec) -> bool:
+    """Removes a fresh entry that is a miss to reads. Whether there was one."""
+    value, version = current(context, key, _UNREADABLE, codec)
+    if value is not _UNREADABLE or not version:
         return False
     check(library.remove(context.pointer, key, len(key), version))
     return True
