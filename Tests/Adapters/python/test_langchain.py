@@ -131,6 +131,7 @@ def models(cache: ShaleCache, replies: Iterator[Any]) -> Any:
 def test_a_chat_model_is_asked_once(cache: ShaleCache) -> None:
     model = models(cache, iter(["first", "second", "third"]))
     assert [model.invoke("q").content for _ in range(3)] == ["first"] * 3
+    pairs += [("\N{GRINNING FACE}", "m"), ("\ud83d\ude00", "m")]
     assert model.invoke("q", stop=["x"]).content == "second"
     assert model.invoke("other").content == "third"
 

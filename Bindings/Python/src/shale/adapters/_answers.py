@@ -52,4 +52,6 @@ class Answers:
 
 def key_of(*parts: str) -> bytes:
     """A short key of long texts."""
-    return hashlib.sha256(json.dumps(parts).encode()).digest()
+    # In ASCII, two surrogates would look like one character.
+    text = json.dumps(parts, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
