@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import shale
@@ -18,7 +18,7 @@ from langchain_core.language_models.fake import FakeListLLM
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, ChatMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, Generation, GenerationChunk
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 from shale.adapters.langchain import ShaleCache
 
 
@@ -28,6 +28,19 @@ class Thing:
 
 class Answer(BaseModel):
     text: str
+
+
+class Unwritable(BaseModel):  # type: ignore[misc]
+    text: str
+
+    @field_serializer("text")
+    def write(self, text: str) -> str:
+        raise RuntimeError(text)
+
+
+class Pair(NamedTuple):
+    first: str | None
+    second: int
 
 
 FULL = AIMessage(
@@ -118,6 +131,7 @@ def test_callers_do_not_share_an_answer(cache: ShaleCache) -> None:
 
 def test_prompts_and_settings_are_apart(cache: ShaleCache) -> None:
     pairs = [("p", "m"), ("p", "n"), ("q", "m"), ("pm", ""), ("", "pm"), ("p" * 100_000, "m"), ("\udc80", "m")]
+    pairs += [("\N{GRINNING FACE}", "m"), ("\ud83d\ude00", "m")]
     for number, pair in enumerate(pairs):
         cache.update(*pair, [Generation(text=str(number))])
     for number, pair in enumerate(pairs):
@@ -131,7 +145,6 @@ def models(cache: ShaleCache, replies: Iterator[Any]) -> Any:
 def test_a_chat_model_is_asked_once(cache: ShaleCache) -> None:
     model = models(cache, iter(["first", "second", "third"]))
     assert [model.invoke("q").content for _ in range(3)] == ["first"] * 3
-    pairs += [("\N{GRINNING FACE}", "m"), ("\ud83d\ude00", "m")]
     assert model.invoke("q", stop=["x"]).content == "second"
     assert model.invoke("other").content == "third"
 
@@ -176,9 +189,11 @@ def test_another_process_sees_it_and_a_restart_keeps_it(directory: Path) -> None
     [
         Generation(text="a", generation_info={"raw": Thing()}),
         ChatGeneration(message=AIMessage(content="a", additional_kwargs={"raw": Answer(text="a")})),
+        ChatGeneration(message=AIMessage(content="a", additional_kwargs={"parsed": Unwritable(text="a")})),
         type("Own", (Generation,), {})(text="a"),
+        Generation(text="a", generation_info={"pair": Pair(None, 1)}),
     ],
-    ids=["an object", "a model", "a subclass"],
+    ids=["an object", "a model", "a model without a form", "a subclass", "a named tuple"],
 )
 def test_what_cannot_be_stored_is_logged_once(
     cache: ShaleCache, answer: Generation, caplog: pytest.LogCaptureFixture
@@ -237,7 +252,12 @@ def test_no_other_class_is_read(cache: ShaleCache, name: str, caplog: pytest.Log
     assert [each.message for each in caplog.records if name in each.message] == [caplog.records[0].message]
 
 
-@pytest.mark.parametrize("value", [b"a", "a", 1, [1], [{}], [("x",)], [(1, 2, 3)], [(b"a", {}, [])], ()])
+DEEP = "langchain_core.messages." + "a." * 2000 + ":AIMessage"
+
+
+@pytest.mark.parametrize(
+    "value", [b"a", "a", 1, [1], [{}], [("x",)], [(1, 2, 3)], [(b"a", {}, [])], [(DEEP, {}, [])], ()]
+)
 def test_damaged_answers_are_misses(cache: ShaleCache, value: Any) -> None:
     cache.update("p", "m", [Generation(text="a")])
     key, _ = stored(cache)

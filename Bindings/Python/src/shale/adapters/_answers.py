@@ -33,7 +33,7 @@ class Answers:
             return found
         try:
             return read(found)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             self._log("a stored answer cannot be read, and is a miss", error)
             return None
 
@@ -41,7 +41,7 @@ class Answers:
         """Stores an answer. It is paid for already, so a failure is logged, not raised."""
         try:
             self.cache.set(key, value if write is None else write(value), max_age=max_age)
-        except (Error, RecursionError, TypeError, ValueError) as error:
+        except (Error, RuntimeError, TypeError, ValueError) as error:
             self._log("an answer is not cached", error)
 
     def _log(self, what: str, error: BaseException) -> None:

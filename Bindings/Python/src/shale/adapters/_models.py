@@ -34,6 +34,8 @@ class Models:
             return [self.pack(each) for each in value]
         if kind is tuple:
             return (None, *map(self.pack, value))
+        if isinstance(value, tuple):
+            raise TypeError(f"{kind.__module__}.{kind.__qualname__} is not allowed")
         if isinstance(value, BaseModel):
             name = _name(kind)
             if self._find(name) is not kind:

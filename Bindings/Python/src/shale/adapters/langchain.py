@@ -44,8 +44,7 @@ class ShaleCache(BaseCache):
 
     def update(self, prompt: str, llm_string: str, return_val: Sequence[Generation]) -> None:
         """Stores an answer."""
-        generations = [_plain(each) for each in return_val]
-        self._answers.keep(key_of(prompt, llm_string), generations, _MODELS.pack)
+        self._answers.keep(key_of(prompt, llm_string), return_val, _write)
 
     def clear(self, **kwargs: Any) -> None:
         """Removes all answers, and nothing else that is in the cache."""
@@ -69,6 +68,10 @@ def _read(stored: Any) -> list[Generation]:
     if type(found) is not list or not all(isinstance(each, Generation) for each in found):
         raise ValueError("it is no list of generations")
     return found
+
+
+def _write(generations: Sequence[Generation]) -> Any:
+    return _MODELS.pack([_plain(each) for each in generations])
 
 
 def _plain(generation: Generation) -> Generation:
