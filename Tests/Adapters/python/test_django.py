@@ -30,6 +30,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.cache import cache_page
 from django.views.decorators.clickjacking import xframe_options_exempt
 from django.views.decorators.vary import vary_on_headers
+from markupsafe import Markup
 from pages import PAGES, run
 from shale._data.values import LOADS_ERRORS
 from shale.adapters.django import DjangoSerializer
@@ -250,6 +251,11 @@ class TestSite:
         assert {type(each) for each in (*found, *found["k"])} == {str, SafeString}
         assert cache.get_or_set("l", mark_safe("<b>")) == "<b>"
         assert type(cache.get("l")) is SafeString
+
+    def test_markup_of_jinja_stays_safe(self) -> None:
+        cache.set("k", [Markup("<b>")])
+        (found,) = cache.get("k")
+        assert (found, type(found)) == ("<b>", SafeString)
 
     def test_numbers_only(self) -> None:
         cache.set("k", mark_safe("1"))

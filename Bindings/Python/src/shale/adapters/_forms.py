@@ -79,6 +79,11 @@ class FormSerializer:
         return f"{type(self).__name__}()"
 
 
+def is_markup(value: Any) -> bool:
+    """Whether it is a str that templates do not escape: Django's, MarkupSafe's or a subclass."""
+    return isinstance(value, str) and hasattr(value, "__html__")
+
+
 def exactly(kind: Any, part: Any) -> Any:
     """The part of a form, if it is of this type."""
     if not isinstance(part, kind):

@@ -30,7 +30,7 @@ from django.utils.safestring import SafeString
 
 from .._native.errors import InvalidError
 from .._native.units import NEVER
-from ._forms import FormSerializer, Refusals, exactly
+from ._forms import FormSerializer, Refusals, exactly, is_markup
 from ._opening import opened
 
 _RESPONSES: Final[dict[str, Any]] = {
@@ -59,7 +59,7 @@ class DjangoSerializer(FormSerializer):
     name = "django"
 
     def form(self, value: Any) -> tuple[Any, ...] | None:
-        if type(value) is SafeString:
+        if is_markup(value):
             return "safe", str.__str__(value)
         if not isinstance(value, http.response.HttpResponseBase):
             return None

@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException, default_exceptions
 from werkzeug.wrappers import Response as AnyResponse
 
 from . import cachelib
-from ._forms import FormSerializer, Refusals, exactly
+from ._forms import FormSerializer, Refusals, exactly, is_markup
 
 # What ``abort`` raises for a status; None: for a response.
 _EXCEPTIONS: Final[dict[int | None, Any]] = {**default_exceptions, None: HTTPException}
@@ -36,7 +36,7 @@ class FlaskSerializer(FormSerializer):
 
     def form(self, value: Any) -> tuple[Any, ...] | None:
         kind = type(value)
-        if kind is Markup:
+        if is_markup(value):
             return "markup", str.__str__(value)
         if kind is Headers:
             return "headers", [list(pair) for pair in value]
