@@ -77,6 +77,12 @@ def streamed(_request: http.HttpRequest) -> http.StreamingHttpResponse:
     return http.StreamingHttpResponse(["a", "b"])
 
 
+@cache_page(60)
+def large(_request: http.HttpRequest) -> http.HttpResponse:
+    calls["large"] += 1
+    return http.HttpResponse(bytes(5_000_000))
+
+
 def fragment(request: http.HttpRequest) -> http.HttpResponse:
     text = "{% load cache %}{% cache 60 name kind %}<b>{{ body }}</b>{% endcache %}"
 
@@ -111,7 +117,9 @@ def plain(_request: http.HttpRequest) -> http.HttpResponse:
     return http.JsonResponse({"a": 1})
 
 
-urlpatterns = [path(f"{view.__name__}/", view) for view in (page, rendered, streamed, fragment, visits, thing, counted)]
+urlpatterns = [
+    path(f"{view.__name__}/", view) for view in (page, rendered, streamed, large, fragment, visits, thing, counted)
+]
 urlpatterns.append(path("plain/", plain))
 
 
@@ -256,6 +264,19 @@ class TestSite:
         cache.set("k", [Markup("<b>")])
         (found,) = cache.get("k")
         assert (found, type(found)) == ("<b>", SafeString)
+
+    def test_what_is_too_large_is_not_cached(self, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+        backend: dict[str, Any] = {"BACKEND": CACHES["shale"], "LOCATION": directory / "small"}
+        backend["OPTIONS"] = {"capacity": "16MiB"}
+        with override_settings(CACHES={"default": backend}):
+            cache.set("large", 1)
+            cache.set_many({"large": bytes(5_000_000), "k": 1})
+            assert cache.get_many(["large", "k"]) == {"k": 1}
+            assert cache.add("large", bytes(5_000_000))
+            for _ in range(2):
+                assert len(Client().get("/large/").content) == 5_000_000
+        assert calls["large"] == 2
+        assert sum("HttpResponse" in each for each in refused(caplog)) == 1
 
     def test_numbers_only(self) -> None:
         cache.set("k", mark_safe("1"))

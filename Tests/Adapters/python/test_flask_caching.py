@@ -271,6 +271,19 @@ def test_none(site: Site, cache_none: bool, count: int) -> None:
     assert calls["nothing"] == count
 
 
+def test_what_is_too_large_is_not_cached(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    app = Flask("app")
+    config = {"CACHE_TYPE": "shale.adapters.flask_caching.shale_cache", "CACHE_DIR": directory}
+    cache = Cache(app, config={**config, "CACHE_OPTIONS": {"capacity": "16MiB"}})
+    with app.app_context():
+        cache.set("k", 1)
+        for _ in range(2):
+            assert not cache.set("k", bytes(5_000_000))
+        assert cache.get("k") is None
+        assert not cache.add("k", bytes(5_000_000))
+    assert len(refused(caplog)) == 1
+
+
 def test_timeouts(directory: Path) -> None:
     app = Flask("app")
     config = {

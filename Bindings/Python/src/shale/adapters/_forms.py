@@ -8,7 +8,7 @@ from typing import Any, Final
 from .._data import packed
 from .._data.values import Codec
 from .._native import log
-from .._native.errors import InvalidError
+from .._native.errors import InvalidError, TooLargeError
 from .._native.extension import speed
 
 _LEAVES: Final = frozenset((str, int, float, bool, bytes, type(None)))
@@ -91,6 +91,10 @@ def exactly(kind: Any, part: Any) -> Any:
     return part
 
 
+REFUSED: Final = TypeError, TooLargeError
+"""What a cache raises for a value that it cannot store."""
+
+
 class Refusals:
     """Logs values that cannot be stored: one of each type in a group."""
 
@@ -100,7 +104,7 @@ class Refusals:
         self._advice = advice
         self._logged: set[tuple[type[Any], str]] = set()
 
-    def log(self, key: str, value: Any, error: TypeError, group: str, name: str = "") -> None:
+    def log(self, key: str, value: Any, error: Exception, group: str, name: str = "") -> None:
         """group: of keys that belong together. name: of the group, for the reader."""
         kind = type(value)
         if (kind, group) in self._logged or len(self._logged) == self._MOST:

@@ -30,7 +30,7 @@ from django.utils.safestring import SafeString
 
 from .._native.errors import InvalidError
 from .._native.units import NEVER
-from ._forms import FormSerializer, Refusals, exactly, is_markup
+from ._forms import REFUSED, FormSerializer, Refusals, exactly, is_markup
 from ._opening import opened
 
 _RESPONSES: Final[dict[str, Any]] = {
@@ -125,7 +125,7 @@ class Django(BaseCache):
         super().__init__(params)
         self._refusals = Refusals("Store what you need of it instead")
 
-    def refuse(self, key: Any, value: Any, error: TypeError) -> None:
+    def refuse(self, key: Any, value: Any, error: Exception) -> None:
         group = _LETTERS.match(str(key))
         self._refusals.log(str(key), value, error, group.group() if group else "")
 
@@ -216,7 +216,7 @@ class ShaleCache(Django):
         self._cull()
         try:
             return self._cache.add(name, value, max_age=age)
-        except TypeError as error:
+        except REFUSED as error:
             # Django's sessions take False for a key that is in use, and try 10,000 others.
             self.refuse(key, value, error)
             return name not in self._cache
@@ -238,7 +238,7 @@ class ShaleCache(Django):
         try:
             self._cache.set(name, value, max_age=age)
             return True
-        except TypeError as error:
+        except REFUSED as error:
             self.refuse(key, value, error)
             self._cache.remove(name)
             return False
@@ -285,7 +285,7 @@ class ShaleCache(Django):
             try:
                 self._cache.set_many(items, max_age=age)
                 return []
-            except TypeError:
+            except REFUSED:
                 pass  # one by one
         return [key for key, value in data.items() if not self._set(key, value, timeout, version)]
 

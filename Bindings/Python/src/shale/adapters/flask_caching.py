@@ -20,7 +20,7 @@ from werkzeug.exceptions import HTTPException, default_exceptions
 from werkzeug.wrappers import Response as AnyResponse
 
 from . import cachelib
-from ._forms import FormSerializer, Refusals, exactly, is_markup
+from ._forms import REFUSED, FormSerializer, Refusals, exactly, is_markup
 
 # What ``abort`` raises for a status; None: for a response.
 _EXCEPTIONS: Final[dict[int | None, Any]] = {**default_exceptions, None: HTTPException}
@@ -83,7 +83,7 @@ class ShaleCache(cachelib.ShaleCache):
         """Stores a value. False if it cannot be stored; the key then has none."""
         try:
             return super().set(key, value, timeout)
-        except TypeError as error:
+        except REFUSED as error:
             self._refuse(key, value, error)
             self.delete(key)
             return False
@@ -92,7 +92,7 @@ class ShaleCache(cachelib.ShaleCache):
         """Stores a value if there is none. Whether it did."""
         try:
             return super().add(key, value, timeout)
-        except TypeError as error:
+        except REFUSED as error:
             self._refuse(key, value, error)
             return False
 
@@ -100,7 +100,7 @@ class ShaleCache(cachelib.ShaleCache):
         """Stores many values. Returns the keys of those that it stored."""
         return [key for key, value in mapping.items() if self.set(key, value, timeout)]
 
-    def _refuse(self, key: str, value: Any, error: TypeError) -> None:
+    def _refuse(self, key: str, value: Any, error: Exception) -> None:
         view = (has_request_context() and request.endpoint) or ""
         self._refusals.log(key, value, error, view, f" in the view {view!r}" if view else "")
 

@@ -8,6 +8,7 @@ from typing import Any, Callable
 from django.core.cache.backends.base import DEFAULT_TIMEOUT
 
 from ..._data.serializers import Serializer
+from .._forms import REFUSED
 from ..django import Django, DjangoSerializer
 from ._cache import Cache
 from ._disk import ENOVAL, Disk
@@ -82,7 +83,7 @@ class DjangoCache(Django):
         age = self.get_backend_timeout(timeout)
         try:
             return self._cache.add(name, value, age, read, tag, retry)
-        except TypeError as error:
+        except REFUSED as error:
             self.refuse(key, value, error)
             return name not in self._cache
 
@@ -119,7 +120,7 @@ class DjangoCache(Django):
         age = self.get_backend_timeout(timeout)
         try:
             return self._cache.set(name, value, age, read, tag, retry)
-        except TypeError as error:
+        except REFUSED as error:
             self.refuse(key, value, error)
             self._cache.delete(name, retry)
             return False
