@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,10 @@ calls: Counter[str] = Counter()
 
 class Thing:
     """Has no form."""
+
+
+class OutOfRange(http.HttpResponse):
+    status_code = 700
 
 
 @cache_page(60)
@@ -296,6 +301,7 @@ class TestSite:
             (http.FileResponse(b"a"), "the response is a stream"),
             (SimpleTemplateResponse("name"), "the response is not rendered"),
             (HttpResponseBase(), "HttpResponseBase"),
+            (OutOfRange("text"), "the status is 700"),
         ],
     )  # fmt: skip
     def test_what_has_no_form(self, value: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -371,7 +377,18 @@ class Own(http.HttpResponseNotFound):
 def deleting(response: Any) -> Any:
     response.delete_cookie("a", samesite="Strict")
     response.set_cookie("b", "x y", secure=True, domain="example.org", path="/p")
-    response.own = "attribute"
+    response.own = {"attribute": ["a", HTTPStatus.OK, {None}], "empty": {}}
+    return response
+
+
+class Gone(http.HttpResponse):
+    status_code = HTTPStatus.GONE
+    reason_phrase = "Own"
+
+
+def changed(**attributes: Any) -> Any:
+    response = http.HttpResponse("body")
+    vars(response).update(attributes)
     return response
 
 
@@ -386,6 +403,10 @@ RESPONSES: list[tuple[Callable[[], Any], type[Any]]] = [
     (http.HttpResponseNotModified, http.HttpResponseNotModified),
     (lambda: http.HttpResponseNotAllowed(["GET"]), http.HttpResponseNotAllowed),
     (lambda: Own("none"), http.HttpResponseNotFound),
+    (Gone, http.HttpResponse),
+    (lambda: changed(status_code=HTTPStatus.NOT_FOUND), http.HttpResponse),
+    (lambda: changed(_reason_phrase=gettext_lazy("Own")), http.HttpResponse),
+    (lambda: changed(things=[Thing()]), http.HttpResponse),
 ]
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from http.client import responses
 from http.cookies import CookieError, Morsel
 from typing import Any, Final
 
@@ -43,7 +44,6 @@ _RESPONSES: Final[dict[str, Any]] = {
     )
 }  # fmt: skip
 _LETTERS: Final = re.compile(r"[A-Za-z_.]{0,16}")  # all keys of sessions begin with the same
-_ATTRIBUTES: Final = (str, int, float, bool, type(None))
 
 
 class DjangoSerializer(FormSerializer):
@@ -51,9 +51,9 @@ class DjangoSerializer(FormSerializer):
     responses.
 
     A response comes back with its status, reason, charset, headers, cookies and content, and with
-    its other attributes that are str, int, float, bool or None, such as those that decorators set
-    for middleware. Its class is the nearest one of ``django.http``. Streams and templates that are
-    not rendered are refused.
+    its other attributes that are str, int, float, bool, None or collections of these, such as those
+    that decorators set for middleware. Its class is the nearest one of ``django.http``. Streams and
+    templates that are not rendered are refused.
     """
 
     name = "django"
@@ -71,6 +71,13 @@ class DjangoSerializer(FormSerializer):
         if kind is None:
             return None
         state = {name: part for name, part in vars(value).items() if _keeps(kind, name, part)}
+        # A class may have its own, and an instance one of another type.
+        status, reason = value.status_code, value.reason_phrase
+        if not isinstance(status, int) or not 100 <= status <= 599:
+            raise TypeError(f"the status is {status!r}")
+        state["status_code"] = int(status)
+        if reason != responses.get(status, "Unknown Status Code"):
+            state["_reason_phrase"] = str(reason)
         cookies = [
             (each.key, each.value, each.coded_value, {k: v for k, v in each.items() if v != ""})
             for each in value.cookies.values()
@@ -111,7 +118,15 @@ def _keeps(kind: type[Any], name: str, part: Any) -> bool:
     if name == "status_code":
         return type(part) is int
     own = hasattr(kind, name) or name in ("headers", "cookies", "_container", "_resource_closers")
-    return type(part) in _ATTRIBUTES and not own
+    return not own and _is_plain(part)
+
+
+def _is_plain(part: Any) -> bool:
+    if type(part) in (list, tuple, set):
+        return all(map(_is_plain, part))
+    if type(part) is dict:
+        return all(map(_is_plain, part)) and all(map(_is_plain, part.values()))
+    return part is None or isinstance(part, (str, int, float))
 
 
 class Django(BaseCache):
