@@ -103,7 +103,12 @@ def test_a_hit_is_a_response(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "stop",
-    [lambda: abort(404, "nothing here"), lambda: abort(503, "nothing here"), lambda: abort(Response("nothing here"))],
+    [
+        lambda: abort(404, "nothing here"),
+        lambda: abort(404, Markup("<b>nothing here")),
+        lambda: abort(503, "nothing here"),
+        lambda: abort(Response("nothing here")),
+    ],
 )
 def test_abort(site: Site, stop: Callable[[], Any]) -> None:
     get = view(site, stop)
@@ -271,6 +276,23 @@ def test_none(site: Site, cache_none: bool, count: int) -> None:
     assert calls["nothing"] == count
 
 
+def test_what_cannot_be_read_is_no_none(site: Site) -> None:
+    get = view(site, lambda: "text", cache_none=True)
+    get()
+    with site.app.app_context():
+        inner: Any = site.cache.cache
+        with shale.Cache(inner._cache.directory, serializer=Broken()) as writer:
+            writer.set("view//page", Thing())
+        assert not site.cache.has("view//page")
+    assert [get().data for _ in range(2)] == [b"text"] * 2
+    assert calls["page"] == 2
+
+
+class Broken(FlaskSerializer):
+    def dumps(self, value: Any, /) -> bytes:
+        return b"?"
+
+
 def test_what_is_too_large_is_not_cached(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
     app = Flask("app")
     config = {"CACHE_TYPE": "shale.adapters.flask_caching.shale_cache", "CACHE_DIR": directory}
@@ -370,7 +392,8 @@ def test_bytes_are_checked(make: Callable[[], Any]) -> None:
 FORMS = [
     ("response", 200, [], b""), ("response", "200 OK", [], "text"), ("response", "200 OK", [["a"]], b""),
     ("response", "200 OK", [["a", 1]], b""), ("response", "200 OK", [["a", "b\r\nc: d"]], b""), ("markup", b"a"),
-    ("markup",), ("error", 1000, None, None), ("error", 404, None, ("unknown",)), ("unknown",), (1,), ([],),
+    ("markup",), ("error", 1000, None, None), ("error", 404, None, ("unknown",)),
+    ("error", 404, None, ("markup", "a")), ("unknown",), (1,), ([],),
 ]  # fmt: skip
 
 

@@ -49,7 +49,10 @@ class FlaskSerializer(FormSerializer):
             response = value.response
             if any(vars(value)[name] for name in vars(value).keys() - {"description", "response"}):
                 return None
-            return "error", value.code, value.description, response and self.form(response)
+            form = response and self.form(response)
+            if response is not None and form is None:
+                return None
+            return "error", value.code, self._plain(value.description), form
         return None
 
     def value(self, tag: str, *parts: Any) -> Any:
@@ -66,7 +69,8 @@ class FlaskSerializer(FormSerializer):
             return response
         if tag == "error":
             code, description, form = parts
-            return _EXCEPTIONS[code](description, form and self.value(*form))
+            response = form and exactly(Response, self.value(*form))
+            return _EXCEPTIONS[code](self._restored(description), response)
         raise ValueError(f"no form {tag!r}")
 
 
@@ -99,6 +103,10 @@ class ShaleCache(cachelib.ShaleCache):
     def set_many(self, mapping: Mapping[str, Any], timeout: cachelib.Timeout = None) -> list[str]:
         """Stores many values. Returns the keys of those that it stored."""
         return [key for key, value in mapping.items() if self.set(key, value, timeout)]
+
+    def has(self, key: str) -> bool:
+        """Whether ``get`` would find it: Flask-Caching then takes a None as the value."""
+        return self._cache.get(key, self, peek=True) is not self
 
     def _refuse(self, key: str, value: Any, error: Exception) -> None:
         view = (has_request_context() and request.endpoint) or ""
