@@ -9,8 +9,11 @@ import os
 import pickle
 import pickletools
 import random
+import sqlite3
+import struct
 import uuid
 import zoneinfo
+from contextlib import closing
 from datetime import date, datetime, time, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -203,6 +206,38 @@ def audited(folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, Any]
 PLAIN = pickle.dumps([1, None])
 
 
+def share_pages(database: Path, table: str) -> None:
+    """Puts levels of pages above the table's only page, that each name the next one 200 times."""
+    with closing(sqlite3.connect(database)) as connection:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (root,) = connection.execute(query, (table,)).fetchone()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    data = bytearray(database.read_bytes())
+
+    def page(child: int) -> bytes:
+        cells = b""
+        for key in range(1, 201):
+            varint = bytes([key]) if key < 128 else bytes([128 | key >> 7, key & 127])
+            cells = child.to_bytes(4, "big") + varint + cells
+        # The key of the first cell is the last one.
+        at, places = size, []
+        for key in range(1, 201):
+            at -= 5 if key < 128 else 6
+            places.append(at)
+        header = struct.pack(">BHHHBI", 5, 0, 200, at, 0, child)
+        table_of_cells = struct.pack(">200H", *places)
+        return (header + table_of_cells).ljust(at, b"\0") + cells
+
+    start = (root - 1) * size
+    data += data[start : start + size]
+    for _ in range(10):
+        data += page(len(data) // size)
+    data[start : start + size] = page(len(data) // size)
+    data[28:32] = struct.pack(">I", len(data) // size)
+    data[92:96] = data[24:28]
+    database.write_bytes(data)
+
+
 class TestAudit:
     def test_what_it_counts(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         old = make(
@@ -349,6 +384,97 @@ class TestAudit:
         using.close()
         assert main(["audit", str(tmp_path / "old")]) == 2
         assert "has no table of diskcache's entries" in capsys.readouterr().err
+
+    def test_what_computes_for_ever_is_not_read(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        endless = "(instr(zeroblob(20000000), zeroblob(10000000) || 'x'))"
+        for number, script in enumerate((
+            "DROP TABLE Settings; CREATE VIEW Settings AS WITH RECURSIVE c(key) AS"
+            " (SELECT 1 UNION ALL SELECT key FROM c) SELECT key, key AS value FROM c",
+            "DROP TABLE Settings; CREATE TABLE Settings (key); INSERT INTO Settings VALUES (1);"
+            f" ALTER TABLE Settings ADD COLUMN value AS {endless}",
+        )):  # fmt: skip
+            old = tmp_path / f"{number}"
+            using = open_in_wal(old, ("k", 1, None, None, 4, None, PLAIN))
+            using.executescript(script)
+            using.close()
+            status, found = audited(old, capsys)
+            assert (status, found["moves"]) == (1, 1)
+            assert found["stores"][0]["damaged"] == {str(old): "no such table: Settings"}
+        using = open_in_wal(tmp_path / "old", ("k", 1, None, None, 4, None, PLAIN))
+        using.execute(f"ALTER TABLE Cache ADD COLUMN raw2 AS {endless}")
+        using.close()
+        assert main(["audit", str(tmp_path / "old")]) == 2
+        assert "has no table of diskcache's entries" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("table", ["Cache", "Settings"])
+    def test_pages_that_contain_each_other_end(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str
+    ) -> None:
+        rows = [(f"{number}", 1, None, None, 1, None, 1) for number in range(5)]
+        old = make(tmp_path / "old", *rows)
+        share_pages(old / "cache.db", table)
+        status, found = audited(old, capsys)
+        assert found["moves"] == 5
+        if table == "Cache":
+            assert status == 1
+            assert found["stores"][0]["damaged"] == {str(old): "its rows are not in order"}
+
+    @pytest.mark.parametrize("end", ["", "-wal", "-shm", "-journal"])
+    def test_a_file_without_an_end(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
+    ) -> None:
+        old = make(tmp_path / "old", ("k", 1, None, None, 4, None, PLAIN))
+        file = old / f"cache.db{end}"
+        file.unlink(missing_ok=True)
+        os.mkfifo(file)
+        assert main(["audit", str(old)]) == 2
+        assert f"cache.db{end} is no regular file" in capsys.readouterr().err
+        file.unlink()
+        file.symlink_to("/dev/zero")
+        assert main(["audit", str(old)]) == 2
+        assert f"cache.db{end} is no regular file" in capsys.readouterr().err
+
+    def test_odd_names(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        make(tmp_path / "\x1b[31m\udcff", ("k", 1, None, None, 4, None, PLAIN))
+        assert main(["audit", str(tmp_path)]) == 0
+        assert "/\\x1b[31m\\udcff: Cache, 1 entry" in capsys.readouterr().out
+
+    def test_the_new_one_is_not_in_the_old_one(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        old = make(tmp_path / "old", ("k", 1, None, None, 4, None, PLAIN))
+        (tmp_path / "link").symlink_to(old)
+        for new in (old / "new", tmp_path / "link" / "a" / "new"):
+            assert main(["convert", str(old), str(new)]) == 2
+            assert "which does not change" in capsys.readouterr().err
+        assert [each.name for each in old.iterdir()] == ["cache.db"]
+
+    def test_a_key_with_more_digits_than_python_writes(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        key = 1 << 50_000
+        old = make(tmp_path / "old", (pickle.dumps(key), 0, None, None, 1, None, "v"))
+        assert audited(old, capsys)[0] == 0
+        assert main(["convert", str(old), str(tmp_path / "new")]) == 0
+        with Cache(tmp_path / "new") as new:
+            assert new[key] == "v"
+
+    def test_a_key_of_nan_is_not_none(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        # SQLite stores NaN as NULL, and diskcache pickles None.
+        old = make(
+            tmp_path / "old",
+            (pickle.dumps(None), 0, None, None, 1, None, "none"),
+            (None, 1, None, None, 1, None, "nan"),
+        )
+        assert main(["convert", str(old), str(tmp_path / "new")]) == 1
+        assert "1 left out, as Shale has no form" in capsys.readouterr().out
+        with Cache(tmp_path / "new") as new:
+            assert new[None] == "none"
+            assert len(new) == 1
 
     def test_wrong_directories(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["audit", str(tmp_path)]) == 2

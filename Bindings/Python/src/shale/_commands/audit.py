@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ..adapters.diskcache._audit import audit_directory
+from ..adapters.diskcache._source import printable
 from ._progress import Progress
 
 
@@ -43,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         audit = audit_directory(parsed.directory, parsed.examples, Progress())
     except (OSError, ValueError) as error:
-        print(f"shale audit: {error}", file=sys.stderr)
+        print(f"shale audit: {printable(str(error))}", file=sys.stderr)
         return 2
     print(json.dumps(audit.as_json(), indent=2) if parsed.json else "\n".join(audit.lines()))
     return 0 if audit.complete else 1

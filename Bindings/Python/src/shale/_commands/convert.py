@@ -9,6 +9,7 @@ from typing import Any
 
 from .._native.errors import Error
 from ..adapters.diskcache._convert import convert_directory
+from ..adapters.diskcache._source import printable
 from ._progress import Progress
 from .audit import add_output_options
 
@@ -46,7 +47,7 @@ def run(parsed: argparse.Namespace) -> int:
             parsed.old, parsed.new, parsed.unpickle == "any", parsed.examples, Progress()
         )
     except (Error, OSError, ValueError) as error:
-        print(f"shale convert: {error}", file=sys.stderr)
+        print(f"shale convert: {printable(str(error))}", file=sys.stderr)
         return 2
     print(json.dumps(result.as_json(), indent=2) if parsed.json else "\n".join(result.lines()))
     return 0 if result.complete else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import zlib
 from collections import Counter
@@ -11,7 +10,16 @@ from pathlib import Path
 from typing import Any, Callable, Final
 
 from ._convert import Left
-from ._source import Database, Found, Store, examine, largest_value, settings_of, stores
+from ._source import (
+    Database,
+    Found,
+    Store,
+    examine,
+    largest_value,
+    printable,
+    settings_of,
+    stores,
+)
 
 _MOST_NAMES: Final = 1000
 _OTHERS: Final = "(others)"
@@ -164,7 +172,7 @@ class StoreReport:
         options = {name for name in self.settings if name.startswith("disk_")}
         others = sorted(options - _DISK_SETTINGS.keys())
         if others:
-            return f"a Disk class of its own, with {', '.join(map(_printable, others))}"
+            return f"a Disk class of its own, with {', '.join(map(printable, others))}"
         json_values = self.entries > 0 and self.compressed[_ZLIB_OF_JSON] == self.entries
         if json_values or any(_DISK_SETTINGS[name] == "JSONDisk" for name in options):
             return "JSONDisk"
@@ -197,7 +205,8 @@ class StoreReport:
         }
 
     def lines(self) -> list[str]:
-        lines = [f"{self.path}: {self.kind}, {_entries(self.entries)}, {self.bytes:,} bytes"]
+        path = printable(self.path)
+        lines = [f"{path}: {self.kind}, {_entries(self.entries)}, {self.bytes:,} bytes"]
         disk = self.disk
         advice = (
             "" if disk == "Disk" else ": open NEW with the same class in shale.adapters.diskcache"
@@ -217,11 +226,10 @@ class StoreReport:
             lines.append(f"  values in files: {self.in_files:,}")
         for name, count in self.names.most_common():
             warning = "; DANGEROUS: made to run code?" if is_dangerous(name) else ""
-            lines.append(
-                f"  unpickling runs code of {_printable(name)}: {_entries(count)}{warning}"
-            )
+            lines.append(f"  unpickling runs code of {printable(name)}: {_entries(count)}{warning}")
         lines += [
-            f"  {path} is damaged, and not read fully: {why}" for path, why in self.damage.items()
+            printable(f"  {path} is damaged, and not read fully: {why}")
+            for path, why in self.damage.items()
         ]
         return lines
 
@@ -330,12 +338,8 @@ def _cut(tag: Any) -> str:
     return text[:80]
 
 
-def _printable(name: str) -> str:
-    return json.dumps(name)[1:-1]
-
-
 def _counted(counter: Counter[str]) -> str:
-    shown = [f"{count:,} {_printable(name)}" for name, count in counter.most_common(20)]
+    shown = [f"{count:,} {printable(name)}" for name, count in counter.most_common(20)]
     more = len(counter) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 

@@ -14,7 +14,16 @@ from typing import Any, Callable, Final
 from ..._native.errors import FullError, InvalidError, TooLargeError
 from ._cache import Cache
 from ._disk import MODE_BINARY, MODE_PICKLE, MODE_TEXT, Disk, PickleDisk
-from ._source import REASONS, Database, Found, examine, largest_value, settings_of, stores
+from ._source import (
+    REASONS,
+    Database,
+    Found,
+    examine,
+    largest_value,
+    printable,
+    settings_of,
+    stores,
+)
 
 
 @dataclass
@@ -70,7 +79,8 @@ class Result:
         lines = [f"{self.converted:,} entries converted"] if self.converted else []
         lines += self.left.lines()
         lines += [
-            f"{path} is damaged, and not read fully: {why}" for path, why in self.damage.items()
+            printable(f"{path} is damaged, and not read fully: {why}")
+            for path, why in self.damage.items()
         ]
         return lines or ["no entries"]
 
@@ -93,12 +103,14 @@ def convert_directory(
     """Converts all entries of ``old``. progress: called with the numbers of done and of all
     entries.
 
-    Raises ValueError if ``old`` is no directory of diskcache, or ``new`` is not empty.
+    Raises ValueError if ``old`` is no directory of diskcache, or ``new`` is in it or not empty.
     """
     source, target = Path(old), Path(new)
     found = stores(source)
     if target.exists() and any(target.iterdir()):
         raise ValueError(f"{target} is not empty")
+    if source.resolve() in target.resolve().parents:
+        raise ValueError(f"{target} is in {source}, which does not change")
     result = Result(Left(most_examples))
     with ExitStack() as opened:
         opened_stores = [

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +26,14 @@ _DATABASE: Final = "cache.db"
 _SHARD: Final = re.compile(r"[0-9]{3}")
 _WAL: Final = 2
 """In byte 18 of a database: changes are in a file of their own until a checkpoint."""
+
+_MOST_STEPS: Final = 1_000_000
+"""Of SQLite's machine, for a schema."""
+_MOST_SETTINGS: Final = 1000
+_SMALLEST_ROW: Final = 6
+"""Bytes."""
+_MOST_ADDED: Final = 64 << 20
+"""Bytes of rows that a program adds meanwhile."""
 
 _LARGEST_PICKLE: Final = 256 << 20
 _LARGEST_KEY: Final = 65_535
@@ -57,7 +66,7 @@ class Store:
 
 def stores(source: Path) -> list[Store]:
     """All in the directory. Raises ValueError if there is none."""
-    databases = sorted(source.rglob(_DATABASE))
+    databases = _databases(source)
     if not databases:
         raise ValueError(f"{source} is no directory of diskcache: there is no {_DATABASE} in it")
     found: dict[Path, Store] = {}
@@ -67,6 +76,26 @@ def stores(source: Path) -> list[Store]:
         path = (folder.parent if sharded else folder).relative_to(source)
         found.setdefault(path, Store(path, [], sharded)).folders.append(folder)
     return list(found.values())
+
+
+def _databases(source: Path) -> list[Path]:
+    """All in the directory, which may be deeper than ``rglob`` can walk. Raises OSError for a
+    directory that cannot be read."""
+    found: list[Path] = []
+    folders = [str(source)]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                for each in entries:
+                    if each.is_dir(follow_symlinks=False):
+                        folders.append(each.path)
+                    elif each.name == _DATABASE:
+                        found.append(Path(each.path))
+        except FileNotFoundError:
+            if folder == str(source):
+                raise
+    return sorted(found)
 
 
 @dataclass
@@ -106,13 +135,13 @@ class Database:
         self._path = folder.absolute() / _DATABASE
         self._closing = contextlib.ExitStack()
         try:
+            self._size = self._check_files()
             self._connection = self._open()
             self._closing.callback(self._connection.close)
             self._connection.text_factory = _text
-            # A view of this name could run for ever.
-            query = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'Cache' AND type = 'table'"
-            if not self._one(query + " AND rootpage > 0"):
+            if not self._has_table("Cache"):
                 raise ValueError(f"{self._path} has no table of diskcache's entries")
+            self._connection.set_progress_handler(None, 0)
             self.settings = self._settings()
             self.count = self._count()
         except sqlite3.Error as error:
@@ -130,6 +159,19 @@ class Database:
 
     def close(self) -> None:
         self._closing.close()
+
+    def _check_files(self) -> int:
+        """The bytes of the database. ValueError for files that could be endless, as a fifo, or that
+        are elsewhere."""
+        total = 0
+        for end in ("", "-wal", "-shm", "-journal"):
+            path = self._path.with_name(_DATABASE + end)
+            with contextlib.suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode):
+                    raise ValueError(f"{path} is no regular file")
+                total += found.st_size
+        return total
 
     def _open(self) -> sqlite3.Connection:
         """Without the creation of a file: SQLite makes those of a WAL even to read it."""
@@ -151,6 +193,9 @@ class Database:
 
     def _connect(self, path: Path, options: str) -> sqlite3.Connection:
         connection = sqlite3.connect(f"{path.as_uri()}?{options}", uri=True)
+        connection.set_authorizer(_authorize)
+        # Of a damaged schema: its pages may contain each other.
+        connection.set_progress_handler(lambda: 1, _MOST_STEPS)
         try:
             connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
         except BaseException:
@@ -158,19 +203,30 @@ class Database:
             raise
         return connection
 
-    def _one(self, query: str) -> Any:
-        return self._connection.execute(query).fetchone()[0]
+    def _has_table(self, name: str) -> bool:
+        """Whether there is this table, with stored columns only: others could compute for ever."""
+        query = "SELECT 1 FROM sqlite_master WHERE name = ? AND type = 'table' AND rootpage > 0"
+        if self._connection.execute(query, (name,)).fetchone() is None:
+            return False
+        columns = self._connection.execute(f"PRAGMA table_xinfo({name})")
+        return not any(hidden for *_, hidden in columns)
 
     def _settings(self) -> dict[str, Any]:
         try:
-            return dict(self._connection.execute("SELECT key, value FROM Settings").fetchall())
+            if not self._has_table("Settings"):
+                raise sqlite3.DatabaseError("no such table: Settings")
+            query = "SELECT key, value FROM Settings LIMIT ?"
+            return dict(self._connection.execute(query, (_MOST_SETTINGS,)).fetchall())
         except (sqlite3.Error, TypeError) as error:
             self.damage = str(error)
             return {}
 
     def _count(self) -> int:
+        # At most as many as fit into the file: its pages may contain each other.
+        query = "SELECT COUNT(*) FROM (SELECT 1 FROM Cache LIMIT ?)"
         try:
-            return int(self._one("SELECT COUNT(*) FROM Cache"))
+            limit = self._size // _SMALLEST_ROW
+            return int(self._connection.execute(query, (limit,)).fetchone()[0])
         except sqlite3.Error as error:
             self.damage = str(error)
             return 0
@@ -185,19 +241,35 @@ class Database:
         """The rows in the order of insertion. Those of a damaged database from the beginning to the
         damage, and then from the end."""
         last = None
-        for order in ("ASC", "DESC"):
+        size = 0
+        for order, step in (("ASC", 1), ("DESC", -1)):
             query = (
                 "SELECT rowid, key, raw, expire_time, tag, mode, filename, value FROM Cache"
                 f" WHERE rowid > ? ORDER BY rowid {order}"
             )
             try:
                 after = -(1 << 63) if last is None else last
+                before = None
                 for row in self._connection.execute(query, (after,)):
-                    last = row[0] if order == "ASC" else last
+                    size += sum(len(each) for each in row if isinstance(each, (bytes, str)))
+                    # Of pages that contain each other there is no end.
+                    if size > 2 * self._size + _MOST_ADDED:
+                        raise sqlite3.DatabaseError("its rows are larger than its file")
+                    if type(row[0]) is not int or (
+                        before is not None and (row[0] - before) * step <= 0
+                    ):
+                        raise sqlite3.DatabaseError("its rows are not in order")
+                    before = row[0]
+                    last = before if order == "ASC" else last
                     yield row[1:]
                 return
             except sqlite3.Error as error:
                 self.damage = str(error)
+
+
+def _authorize(_action: int, _one: Any, _two: Any, _schema: Any, view: str | None) -> int:
+    """Denies what a view does, which could be endless."""
+    return sqlite3.SQLITE_OK if view is None else sqlite3.SQLITE_DENY
 
 
 def _text(data: bytes) -> str:
@@ -254,6 +326,9 @@ def examine(folder: Path, row: tuple[Any, ...], now: float, largest: int) -> Fou
         value = None
         _find_file(folder, filename, found)
     _examine_value(found, value)
+    if raw and key is None:
+        # NaN, which diskcache cannot find again. It pickles None.
+        found.reason = "no form"
     if found.reason is None:
         found.reason = _refused(found, largest)
     if found.left is not None and found.left <= 0:
@@ -336,8 +411,17 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, (bytes, str)) else 8
 
 
+def printable(text: str) -> str:
+    """The text with escapes for what a terminal would not show, or obey."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
 def _shown(key: Any) -> str:
     # Of a long key not all.
     cut = key[:_LONGEST_SHOWN] if isinstance(key, (bytes, str)) else key
-    text = ascii(cut)
+    try:
+        text = ascii(cut)
+    except ValueError:
+        # An int of more digits than Python writes.
+        text = f"<{type(key).__name__}>"
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 3] + "..."
