@@ -291,6 +291,13 @@ class TestEviction:
                 cache[f"more {number}"] = 1
             assert cache.volume() < 550_000
 
+    @pytest.mark.parametrize("size", [8, 1000])
+    def test_keys_count_for_the_limit(self, directory: str, size: int) -> None:
+        with Cache(directory, size_limit=200_000) as cache:
+            for number in range(4000):
+                cache[f"{number:0{size}}"] = None
+                assert cache.volume() < 220_000
+
     def test_none_refuses_what_has_no_room(self, directory: Path) -> None:
         deque = Deque.fromcache(Cache(directory, eviction_policy="none", capacity="8MiB"))
         with pytest.raises(shale.FullError):

@@ -87,6 +87,9 @@ _DECODERS: Final = {
 # The size of the packed form of a tuple of one item, without the item.
 _TUPLE_OF_ONE: Final = len(packed.pack((None,))) - len(packed.pack(None))
 
+# About the bytes of an entry beside its key and value.
+_RECORD: Final = 64
+
 # How often a cache that fills up looks at its volume, at least.
 _LOOKS: Final = 32
 
@@ -417,7 +420,7 @@ class Cache:
             NEVER if self._keeps_expired and age is not None else None,
         )
         shale._pool.run(_set, key, stored, ctypes.byref(options))
-        self._room -= len(stored)
+        self._room -= len(key) + len(stored) + _RECORD
 
     def _write(
         self, key: Any, stored: tuple[int, int, Any, Any], age: float | None, tag: Any
