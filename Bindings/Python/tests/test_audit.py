@@ -185,6 +185,12 @@ class TestPickles:
         assert pickles.read(data).kind == "costly"
 
 
+def test_hashes_of_a_long_int_count() -> None:
+    data = b"\x80\x04\x8b" + struct.pack("<I", 65536) + b"w" * 65536 + b"\x940\x8f("
+    for key in (b"h\x00", b"h\x00\x85"):
+        assert pickles.read(data + key * 10_000 + b"\x90.").kind == "costly"
+
+
 def hashes(folder: Path) -> dict[str, bytes]:
     return {
         str(each): each.read_bytes()

@@ -33,6 +33,8 @@ _MOST_SHARED: Final = 64 << 20
 a larger pickle may have four times its own size."""
 _COMPARISONS: Final = 200
 """Comparisons of keys that count as one step."""
+_BITS: Final = 10
+"""The logarithm of the bits of an int that count as one: a hash walks all of them."""
 _SET: Final = 4
 """The work of an empty set, which is large."""
 _LONGEST_NAME: Final = 200
@@ -235,7 +237,7 @@ def _measure(
         if kind is _Name:
             # The class itself.
             raise _Unreadable
-        return 1, 0
+        return 1 + (value.bit_length() >> _BITS if kind is int else 0), 0
     found = known.get(id(value))
     if found is None:
         if depth == MAX_DEPTH:
@@ -399,7 +401,7 @@ class _Reader:
         kind = type(key)
         if kind is str or kind is bytes:
             return
-        if kind is tuple or kind is frozenset:
+        if kind is tuple or kind is frozenset or kind is int:
             self.charge(_measure(key, _MOST_WORK, {}, 0)[0])
         self.charge(among // _COMPARISONS)
 
