@@ -212,7 +212,7 @@ class ShaleCache(Django):
             if self._cull_frequency == 0:
                 self._cache.clear()
             elif count >= self._max_entries:
-                self._cache.evict(count // self._cull_frequency)
+                self._cache.evict(max(0, count // self._cull_frequency))
 
     def _key(self, key: Any, version: int | None) -> str:
         return str(self.make_and_validate_key(key, version=version))

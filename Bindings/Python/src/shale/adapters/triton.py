@@ -41,7 +41,7 @@ class ShaleBackend(RemoteCacheBackend):
         """The contents of those that are stored."""
         names = {(self._key, name): name for name in filenames}
         found = self._answers.cache.get_many(names)
-        return {names[key]: data for key, data in found.items()}
+        return {names[key]: data for key, data in found.items() if type(data) is bytes}
 
     def put(self, filename: str, data: bytes) -> None:
         """Stores a file."""
