@@ -517,3 +517,13 @@ class TestCull:
     def test_no_limit(self, directory: Path) -> None:
         cache = self.make(directory, CULL_FREQUENCY=2)
         assert self.counts(cache, 400)[-1] == 400
+
+
+def test_a_negative_frequency_of_culling_evicts_nothing(tmp_path: Path) -> None:
+    from shale.adapters.django import ShaleCache
+
+    params = {"OPTIONS": {"MAX_ENTRIES": 2, "CULL_FREQUENCY": -1}}
+    culled = ShaleCache(str(tmp_path / "culled"), params)
+    for i in range(4):
+        culled.set(f"key {i}", i)
+    assert culled.get("key 3") == 3

@@ -30,7 +30,7 @@ class Answer(BaseModel):
     text: str
 
 
-class Unwritable(BaseModel):  # type: ignore[misc]
+class Unwritable(BaseModel):
     text: str
 
     @field_serializer("text")
