@@ -269,7 +269,7 @@ struct BadDirectoryTests {
             Options(capacity: 1 << 20, segmentSize: 16 << 20),
             Options(capacity: 1 << 20, shards: 1_000),
             Options(capacity: 64 << 20, shards: .max),
-            Options(capacity: 1 << 20, compression: 3),
+            Options(capacity: 1 << 20, compression: 4),
             Options(capacity: 1 << 20, compression: -1),
         ])
     func optionsOutOfRange(options: Options) {
