@@ -33,7 +33,7 @@ BOUND = 100
 ROUNDS = 5
 
 
-@pytest.mark.parametrize("seed", range(1, 13))
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_histories(tmp_path: Path, seed: int) -> None:
     faults = run(tmp_path, seed, ROUNDS, bound_of(seed))
     assert not faults, f"python histories.py --seed {seed} --rounds {ROUNDS} repeats its faults:\n" + "\n".join(
