@@ -60,7 +60,7 @@ enum Sizes {
     static let maxDisplacements = (1, 3, 7, 15), spill = 16
     /// Buckets by which a pass enlarges the table at least, and by which it shrinks it in addition to a fifth.
     static let growth = 64, shrinkage = 0
-    /// Buckets of a table up to which a pass may double it: 4 MiB to allocate.
+    /// Buckets of a table up to which a pass may double it, which allocates 2.4 MiB then.
     static let mostDoubled = 1 << 15
     /// In sixty-fourths of the slots.
     static let grow = 54, full = 58, shrink = 14, shrunk = 40

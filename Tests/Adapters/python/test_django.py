@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import os
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import django
 import pytest
 import shale
+from damaged_forms import check_damaged
 from django import http
 from django.conf import settings
 from django.core import checks
@@ -33,7 +33,6 @@ from django.views.decorators.clickjacking import xframe_options_exempt
 from django.views.decorators.vary import vary_on_headers
 from markupsafe import Markup
 from pages import PAGES, run
-from shale._data.values import LOADS_ERRORS
 from shale.adapters.django import DjangoSerializer
 
 if not settings.configured:
@@ -443,13 +442,7 @@ def test_a_rendered_template() -> None:
 def test_bytes_are_checked() -> None:
     serializer = DjangoSerializer()
     data = serializer.dumps([deleting(http.HttpResponse("body")), mark_safe("a")])
-    for end in range(len(data)):
-        with pytest.raises(LOADS_ERRORS):
-            serializer.loads(data[:end])
-    for at in range(len(data)):
-        for flip in (1, 128):
-            with contextlib.suppress(*LOADS_ERRORS):
-                serializer.loads(data[:at] + bytes((data[at] ^ flip,)) + data[at + 1 :])
+    check_damaged(serializer, data)
 
 
 def form(**more: Any) -> tuple[Any, ...]:

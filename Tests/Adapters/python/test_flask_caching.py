@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
 import sys
 from collections import Counter
@@ -13,11 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import shale
+from damaged_forms import check_damaged
 from flask import Flask, Response, abort, jsonify, make_response, redirect, render_template_string, request
 from flask_caching import Cache
 from markupsafe import Markup
 from pages import PAGES, run
-from shale._data.values import LOADS_ERRORS
 from shale.adapters.flask_caching import FlaskSerializer
 from werkzeug.exceptions import HTTPException, default_exceptions
 
@@ -380,13 +379,7 @@ def test_bytes_are_checked(make: Callable[[], Any]) -> None:
     serializer = FlaskSerializer()
     with Flask("app").test_request_context():
         data = serializer.dumps(make())
-        for end in range(len(data)):
-            with pytest.raises(LOADS_ERRORS):
-                serializer.loads(data[:end])
-        for at in range(len(data)):
-            for flip in (1, 128):
-                with contextlib.suppress(*LOADS_ERRORS):
-                    serializer.loads(data[:at] + bytes((data[at] ^ flip,)) + data[at + 1 :])
+        check_damaged(serializer, data)
 
 
 FORMS = [

@@ -1,7 +1,7 @@
 """The stores that are measured, each in the configuration that its documentation recommends.
 
-``get(key)`` returns the value or None, and ``set(key, value)`` stores it. They are the store's own
-functions if it has such ones, so that no store pays for a wrapper.
+``get(key)`` returns the value or None, and ``set(key, value)`` stores it. Where possible they are
+the store's own functions, so that no store pays for a wrapper.
 """
 
 from __future__ import annotations

@@ -160,12 +160,17 @@ class _Caller:
             answer = self._found_late = self._by_type(codec)
         return answer(key, args, kwargs)
 
+    def _typed_hit(self, key: Key) -> Any:
+        """A hit of the function's return type, or NONE."""
+        value = hit(self.cache, key, self._policy)
+        return value if type(value) in self._classes or self._fits(value) else NONE
+
     def _typed_answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """As `_answer`, if the function's return type decides what is a result."""
         counted = may_look(self.cache)
         if counted:
-            value = hit(self.cache, key, self._policy)
-            if value is not NONE and (type(value) in self._classes or self._fits(value)):
+            value = self._typed_hit(key)
+            if value is not NONE:
                 self.hits.add()
                 return value
         return self._load(key, counted, args, kwargs)
@@ -242,8 +247,8 @@ class _AsyncCaller(_Caller):
     async def _typed_answer(self, key: Key, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         counted = may_look(self.cache)
         if counted:
-            value = hit(self.cache, key, self._policy)
-            if value is not NONE and (type(value) in self._classes or self._fits(value)):
+            value = self._typed_hit(key)
+            if value is not NONE:
                 self.hits.add()
                 return value
         return await self._load(key, counted, args, kwargs)

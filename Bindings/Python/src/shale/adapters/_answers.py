@@ -1,4 +1,4 @@
-"""What the adapters for language models share."""
+"""The common part of the adapters for language models."""
 
 from __future__ import annotations
 

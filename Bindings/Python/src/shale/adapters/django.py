@@ -130,8 +130,7 @@ def _is_plain(part: Any) -> bool:
 
 
 class Django(BaseCache):
-    """What the backends have in common: they log a value that cannot be stored, and do not cache
-    it."""
+    """The common part of the backends: a value that cannot be stored is logged and not cached."""
 
     without_pickle = False
     """Whether it stores nothing but the values of `DjangoSerializer`."""

@@ -165,7 +165,7 @@ def _convert(
         result.left.examples.setdefault("evicted", [])
 
 
-# What unpickling with the program's own classes could make of these.
+# Unpickling with the program's own classes may succeed where an entry is left out for these.
 _FOR_PICKLE: Final = ("classes", "damaged", "costly", "no form")
 
 
