@@ -176,7 +176,7 @@ typedef struct {
 
 static size_t shape_extent(uint64_t shape) {
     size_t buckets = shape & 0xFFFFFF, mode = shape >> 48;
-    return mode == 1 ? buckets + most(1, buckets / 4) : mode == 3 ? 2 * buckets : buckets;
+    return mode == 1 ? buckets + most(1, buckets / 4) : mode > 2 ? buckets << mode / 2 : buckets;
 }
 
 /* Cells of each generation of tags, a page with items of both heaps, and the buckets. */

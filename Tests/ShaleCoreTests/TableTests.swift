@@ -60,28 +60,35 @@ extension CoreTests {
         }
 
         @Test(
-            "a table doubles while entries of this length would fill it, then grows by quarters",
+            "a table is multiplied while entries of this length would fill it, then grows by quarters",
             arguments: [(100, 0), (3000, 0), (100, 3000)])
-        func doubling(size: Int, maxEntries: Int) throws {
+        func multiplying(size: Int, maxEntries: Int) throws {
             let store = try Store(
                 at: nil, options: .init(capacity: 32 << 20, maxEntries: maxEntries == 0 ? nil : maxEntries))
             let shard = Shard(store.engine.ref, 0), value = [UInt8](repeating: 7, count: size)
             try #require(store.engine.ref.pointee.geometry.shards == 1)
             var passes: [Int] = [], last = shard.table.shape, count = 0
             while shard.header[ShardHeader.Field.evictions] == 0 {
+                let pages = shard.header[ShardHeader.Field.tablePages]
                 try store.insert(value, for: "key \(count)", uncompressed: true)
                 count += 1
                 let shape = shard.table.shape
-                if shape.mode != last.mode, shape.mode != TableShape.Mode.steady { passes.append(shape.mode) }
+                if shape.mode != last.mode, shape.mode != TableShape.Mode.steady {
+                    passes.append(shape.mode)
+                    // Earlier insertions have allocated all but a chunk at most.
+                    let allocated = shard.header[ShardHeader.Field.tablePages] - pages
+                    #expect(shape.mode == TableShape.Mode.growing || allocated <= Table.chunkBytes, "\(shape)")
+                }
                 last = shape
                 // In the middle of passes, too. (The oldest one may be the first to be evicted.)
-                if count % 997 == 0 {
+                if count % 9973 == 0 {
                     for i in 1..<count { try #require(try store.value(for: "key \(i)") == value, "\(i) of \(count)") }
                 }
             }
-            let doublings = passes.prefix { $0 == TableShape.Mode.doubling }.count
-            #expect(doublings > 0)
-            #expect(passes.dropFirst(doublings).allSatisfy { $0 == TableShape.Mode.growing })
+            let multiplied = passes.prefix { $0 != TableShape.Mode.growing }
+            #expect(!multiplied.isEmpty)
+            #expect(multiplied.elementsEqual(multiplied.sorted(by: >)))
+            #expect(passes.dropFirst(multiplied.count).allSatisfy { $0 == TableShape.Mode.growing })
             // No larger than the entries of the full shard need.
             let needed = count * 64 / 4 / TableLoad.grow
             #expect(TableShape.shrunk(last.extent) <= max(Table.leastBuckets, needed), "\(last.extent) for \(count)")

@@ -120,12 +120,16 @@ extension Engine {
     {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
-        var change = try Change(ref, of: key)
         shard.reader.prefetchSlot(key)
+        var change = try Change(ref, of: key)
         try checkLengths(value, metaLength: options.meta.count)
         let ages = try ages(options.maxAge, options.stale)
-        guard let scratch = ref.pointee.scratch.take() else { throw Failure.outOfMemory }
-        defer { ref.pointee.scratch.give(scratch) }
+        var scratch: Scratch?
+        if ref.pointee.compression != .none, !options.isUncompressed {
+            scratch = ref.pointee.scratch.take()
+            if scratch == nil { throw Failure.outOfMemory }
+        }
+        defer { if let scratch { ref.pointee.scratch.give(scratch) } }
         let entry = NewEntry(
             key: key, lifetime: Lifetime(from: change.now, maxAge: ages.maxAge, stale: ages.stale), created: change.now)
         let status: Status
@@ -140,10 +144,10 @@ extension Engine {
 
     @inline(__always)
     private func setSmall(
-        _ shard: Shard, _ entry: NewEntry, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch,
+        _ shard: Shard, _ entry: NewEntry, _ value: Bytes, _ options: borrowing SetOptions, _ scratch: Scratch?,
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> Status {
-        var encoded = encode(value.start, value.count, uncompressed: options.isUncompressed, scratch)
+        var encoded = encode(value.start, value.count, scratch)
         while true {
             let outcome = try put(shard, entry, .value, encoded, raw: value.count, options, &version, &change)
             switch outcome {

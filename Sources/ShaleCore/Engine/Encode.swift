@@ -42,11 +42,16 @@ extension Engine {
         }
     }
 
-    /// Returns a value's stored form, in the scratch's buffer if it is compressed.
+    /// Returns a value's stored form, in the scratch's buffer if it is compressed. Without a scratch, it is not.
+    @inline(__always)
+    func encode(_ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch?) -> Encoded {
+        guard let scratch else { return .raw(value, count) }
+        return compress(value, count, scratch)
+    }
+
     @inline(never)
-    func encode(_ value: UnsafeRawPointer, _ count: Int, uncompressed: Bool, _ scratch: Scratch) -> Encoded {
-        let compression = uncompressed ? .none : ref.pointee.compression
-        let encoded = Compressor.encode(value, count, compression, ref.pointee.dictionaries, scratch)
+    private func compress(_ value: UnsafeRawPointer, _ count: Int, _ scratch: Scratch) -> Encoded {
+        let encoded = Compressor.encode(value, count, ref.pointee.compression, ref.pointee.dictionaries, scratch)
         if encoded.isSample {
             ref.pointee.dictionaries.sample(value, count, scratch) { DictionaryRetirement(engine: ref).store($0) }
         }
@@ -60,7 +65,6 @@ extension Engine {
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
-        shard.reader.prefetchRecord(entry.key)
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
         if header.length > shard.log.segmentRoom {
@@ -70,6 +74,7 @@ extension Engine {
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
             storedLength: encoded.count, secret: secret)
+        shard.reader.prefetchRecord(entry.key)
         let meta = options.meta.start, condition = options.condition
         var lsn: UInt64 = 0
         let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in

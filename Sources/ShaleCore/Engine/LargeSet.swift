@@ -12,7 +12,7 @@ struct LargeSet {
     let entry: Engine.NewEntry
     let value: Bytes
     let options: SetOptions
-    let scratch: Scratch
+    let scratch: Scratch?
     let partLength: Int
     let count: Int
 
@@ -20,7 +20,7 @@ struct LargeSet {
 
     init(
         _ engine: Engine, _ shard: Shard, _ entry: Engine.NewEntry, _ value: Bytes, _ options: SetOptions,
-        _ scratch: Scratch
+        _ scratch: Scratch?
     ) {
         self.engine = engine
         self.shard = shard
@@ -211,7 +211,7 @@ struct LargeSet {
 
     private func putPart(_ i: Int, _ blob: UInt64, _ change: inout Change) throws(Failure) -> Int {
         let bytes = bytes(ofPart: i)
-        var encoded = engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+        var encoded = engine.encode(bytes.start, bytes.count, scratch)
         return try withPart(i, blob) { shard, key throws(Failure) in
             let part = part(key)
             var version: UInt64 = 0
@@ -296,7 +296,7 @@ struct LargeSet {
                 let bytes = bytes(ofPart: i)
                 let encoded =
                     isExact
-                    ? engine.encode(bytes.start, bytes.count, uncompressed: options.isUncompressed, scratch)
+                    ? engine.encode(bytes.start, bytes.count, scratch)
                     : .raw(bytes.start, bytes.count)
                 try withPart(i, blob) { shard, key throws(Failure) in
                     needs[shard.number].add(

@@ -73,6 +73,8 @@ struct ShardHeader: MappedWords {
         static let copiedSlot = Count(792), copyEnd = Count(800)
         /// A move within the table; the number of a pass's moves under way, and the shape that ends them.
         static let relocation = Word(768), moveCount = Count(776), moveShape = Word(784)
+        /// Bytes of the chunks up to which pages are known to be allocated, also beyond the table; 0: unknown.
+        static let tableReady = Count(808)
         /// How many frames were taken over that another caller was preparing.
         static let takeovers = Count(816)
         /// The number of sets when the longest pinned record was last determined.

@@ -114,6 +114,8 @@ struct Table {
     @inline(__always)
     private func inlinedFirst(_ hashBits: UInt32, home: Int) -> Match {
         let line = inlinedBucket(home), wanted = UInt64(hashBits & 0xFF_FFFF) << 32
+        // A displaced entry is most often in the next bucket: both lines come from memory together.
+        shim_prefetch(line + Table.bucketSize)
         let a = Slot(line).acquiredEntry, b = Slot(line + 16).acquiredEntry, c = Slot(line + 32).acquiredEntry,
             d = Slot(line + 48).acquiredEntry
         if a.matches(wanted) { return Match(slot: Slot(line), word0: a) }
@@ -210,6 +212,11 @@ struct Table {
     func index(of slot: Slot) -> UInt32 {
         let (chunk, rest) = (slot.at - buckets).quotientAndRemainder(dividingBy: chunkStride)
         return UInt32(truncatingIfNeeded: chunk * Table.chunkBuckets * Table.bucketSlots + rest / Slot.size)
+    }
+    /// The same without a division, for a slot of a known bucket.
+    func index(of slot: Slot, in position: Int) -> UInt32 {
+        let rest = Int(bitPattern: slot.at) & (Table.bucketSize - 1)
+        return UInt32(truncatingIfNeeded: position * Table.bucketSlots + rest / Slot.size)
     }
     func slot(_ index: UInt32) -> Slot {
         Slot(bucket(Int(index) / Table.bucketSlots) + Int(index) % Table.bucketSlots * Slot.size)

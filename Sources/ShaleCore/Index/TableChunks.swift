@@ -10,9 +10,10 @@ extension Table {
     static func chunks(of buckets: Int) -> Int { chunks(inBytes: bytes(of: buckets)) }
     static func chunks(inBytes bytes: Int) -> Int { (bytes + chunkBytes - 1) / chunkBytes }
 
-    /// Returns where the used part of the chunks ends: for buckets, or for generations of tags.
+    /// Returns where the used part of the chunks ends: for buckets, also of a larger table that is being prepared, or
+    /// for generations of tags.
     static func chunksEnd(_ header: ShardHeader) -> Int {
-        max(bytes(of: TableShape(header.acquire(Field.shape)).extent), tagsEnd(header))
+        max(bytes(of: TableShape(header.acquire(Field.shape)).extent), header[Field.tableReady], tagsEnd(header))
     }
 
     static func tagsEnd(_ header: ShardHeader) -> Int {

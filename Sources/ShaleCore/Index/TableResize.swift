@@ -100,11 +100,12 @@ extension Table {
                         forceOut(slot, unlink)
                         continue
                     }
-                    looks += (position(of: target) - home + 2) * Table.bucketSlots
+                    let reached = home + self.displacement(of: target, from: home)
+                    looks += (reached - home + 2) * Table.bucketSlots
                     // (It was unlinked to make room.)
                     if slot.entry.isFree { continue }
                     let word1 = slot.use
-                    noteMove(count, index(of: slot), index(of: target))
+                    noteMove(count, index(of: slot, in: old + displacement), index(of: target, in: reached))
                     publish(
                         target, home: home, fingerprint: word0.fingerprint, location: word0.location,
                         flags: word0.bits & SlotEntry.keptFlags, word1: word1)

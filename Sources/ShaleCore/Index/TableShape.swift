@@ -2,7 +2,16 @@ import CShalePlatform
 
 /// The layout of a table: its number of buckets, the frontier of a pass over it, and the home of hash bits.
 struct TableShape {
-    enum Mode { static let steady = 0, growing = 1, shrinking = 2, doubling = 3 }
+    /// `growing`: by a quarter. Odd modes above it: to 2, 4 or 8 times the size.
+    enum Mode {
+        static let steady = 0, growing = 1, shrinking = 2
+        static let mostDoublings = 3
+        static func multiplying(doublings: Int) -> Int { growing + 2 * doublings }
+        @inline(__always) static func isGrowing(_ mode: Int) -> Bool { mode & growing != 0 }
+        static func isOne(_ mode: Int) -> Bool {
+            mode == steady || mode == shrinking || isGrowing(mode) && mode <= multiplying(doublings: mostDoublings)
+        }
+    }
     var word: UInt64
 
     @inline(__always) init(_ word: UInt64) { self.word = word }
@@ -14,13 +23,13 @@ struct TableShape {
     @inline(__always) var frontier: Int { Int(truncatingIfNeeded: word >> 24 & 0xFF_FFFF) }
     @inline(__always) var mode: Int { Int(truncatingIfNeeded: word >> 48) }
 
-    @inline(__always) var isGrowing: Bool { mode & Mode.growing != 0 }
+    @inline(__always) var isGrowing: Bool { Mode.isGrowing(mode) }
 
     @inline(__always) var nextBuckets: Int {
         switch mode {
         case Mode.growing: TableShape.grown(buckets)
-        case Mode.doubling: 2 * buckets
-        default: TableShape.shrunk(buckets)
+        case Mode.shrinking: TableShape.shrunk(buckets)
+        default: buckets << (mode >> 1)
         }
     }
     static func grown(_ buckets: Int) -> Int { buckets + max(Sizes.growth, buckets / 4) }
@@ -39,11 +48,8 @@ struct TableShape {
     }
     /// Returns the number of buckets by which the entries of this home are laid out.
     @inline(__always) func buckets(ofHome home: Int) -> Int {
-        switch mode {
-        case Mode.growing, Mode.doubling: home < frontier ? buckets : nextBuckets
-        case Mode.shrinking: home < frontier ? nextBuckets : buckets
-        default: buckets
-        }
+        if mode == Mode.steady { return buckets }
+        return isGrowing == (home < frontier) ? buckets : nextBuckets
     }
     /// Returns the end of the range from `hashBits` on that has this home, too.
     func end(ofHome home: Int, from hashBits: UInt64) -> UInt64 {
@@ -79,7 +85,9 @@ struct TableShape {
 /// Loads at which a table grows or shrinks.
 enum TableLoad {
     // In 64ths of the slots.
-    static let grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+    static let prepare = Sizes.prepare, grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+    /// Lower than the load of a table that a pass has multiplied.
+    static let sparse = Sizes.sparse
     /// Load up to which a table shrinks if its pages are needed.
     static let shrunk = Sizes.shrunk
     static let pace = Sizes.pace

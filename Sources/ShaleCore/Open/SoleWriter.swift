@@ -20,6 +20,8 @@ extension Engine {
     ) throws(Failure) {
         var wasPreparing = false
         for i in 0..<ref.pointee.geometry.shards where Shard(ref, i).log.hasPreparations { wasPreparing = true }
+        // (A copy of the index may lack pages beyond the tables.)
+        for i in 0..<ref.pointee.geometry.shards { Shard(ref, i).header[ShardHeader.Field.tableReady] = 0 }
         if wasPreparing {
             try changeEach { shard throws(Failure) in
                 shard.log.abandonPreparations()

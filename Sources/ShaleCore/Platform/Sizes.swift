@@ -17,8 +17,8 @@ enum Sizes {
     static let hashBitCount: UInt64 = 25, hashBitsBeyondVictim: UInt64 = 0
     static let leastBuckets = 2, mostBuckets = 16, spareBuckets = 4
     static let maxDisplacements = (1, 2, 3, 3), spill = 4
-    static let growth = 1, shrinkage = 1, mostDoubled = 4
-    static let grow = 24, full = 40, shrink = 10, shrunk = 16
+    static let growth = 1, shrinkage = 1, mostMultiplied = 8, mostDoubled = 8
+    static let prepare = 16, grow = 24, full = 40, shrink = 10, sparse = 5, shrunk = 16
     static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8
     static let givesPagesBackEvery = 4
 
@@ -60,10 +60,11 @@ enum Sizes {
     static let maxDisplacements = (1, 3, 7, 15), spill = 16
     /// Buckets by which a pass enlarges the table at least, and by which it shrinks it in addition to a fifth.
     static let growth = 64, shrinkage = 0
-    /// Buckets of a table up to which a pass may double it, which allocates 2.4 MiB then.
-    static let mostDoubled = 1 << 15
+    /// Buckets that a pass which multiplies the table may give it: to 4 or 8 times its size, to twice its size. (In a
+    /// cache that never fills they are wasted.)
+    static let mostMultiplied = 1 << 17, mostDoubled = 1 << 22
     /// In sixty-fourths of the slots.
-    static let grow = 54, full = 58, shrink = 14, shrunk = 40
+    static let prepare = 53, grow = 54, full = 58, shrink = 14, sparse = 5, shrunk = 40
     static let pace = 8
     /// Slots that a call examines in one hold of a shard's lock.
     static let share = 512

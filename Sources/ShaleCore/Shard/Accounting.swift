@@ -126,8 +126,8 @@ extension ShardWriter {
         adjust(sums.raw, new.raw &- old.raw)
         adjust(sums.stored, new.stored &- old.stored)
         if old.pinned | new.pinned != 0 {
-            addPinned(old.pinned, sign: -1, to: sums)
-            addPinned(new.pinned, sign: 1, to: sums)
+            addPinned(old.pinned, sign: -1, to: sums.pinnedBytes, sums.pinnedMost)
+            addPinned(new.pinned, sign: 1, to: sums.pinnedBytes, sums.pinnedMost)
         }
         if old.dictionary != new.dictionary {
             add(dictionary: old.dictionary, sign: -1, to: sums)
@@ -147,7 +147,7 @@ extension ShardWriter {
         adjust(sums.live, sign * m.bytes)
         adjust(sums.raw, sign * m.raw)
         adjust(sums.stored, sign * m.stored)
-        if m.pinned != 0 { addPinned(m.pinned, sign: sign, to: sums) }
+        if m.pinned != 0 { addPinned(m.pinned, sign: sign, to: sums.pinnedBytes, sums.pinnedMost) }
         add(dictionary: m.dictionary, sign: sign, to: sums)
     }
 
@@ -156,17 +156,18 @@ extension ShardWriter {
         if dictionary != 0 { adjust(sums.dictionaries[reader.dictionaryIndex(dictionary)], sign) }
     }
 
+    /// (Takes words: with all sums, every change would build them in memory for the call.)
     @inline(never)
-    private func addPinned(_ bytes: Int, sign: Int, to sums: Sums) {
-        adjust(sums.pinnedBytes, sign * bytes)
-        let most = header[sums.pinnedMost]
+    private func addPinned(_ bytes: Int, sign: Int, to sum: ShardHeader.Count, _ longest: ShardHeader.Count) {
+        adjust(sum, sign * bytes)
+        let most = header[longest]
         if sign > 0 {
             // (Lengths are multiples of 8.)
-            if bytes > most { header[sums.pinnedMost] = bytes | most & 1 }
-        } else if header[sums.pinnedBytes] == 0 {
-            header[sums.pinnedMost] = 0
+            if bytes > most { header[longest] = bytes | most & 1 }
+        } else if header[sum] == 0 {
+            header[longest] = 0
         } else if bytes == most & ~1 {
-            header[sums.pinnedMost] = most | 1
+            header[longest] = most | 1
         }
     }
 

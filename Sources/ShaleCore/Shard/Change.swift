@@ -10,6 +10,8 @@ struct Change {
     static let mostBlobs = 4
     var blobCount = 0
     var wantsFrame = false
+    /// Whether the call has allocated a chunk of a larger table. (Not again: it may need the space itself.)
+    var hasPrepared = false
     /// A part of another shard's value, in a shard full of such parts: its owner should be evicted.
     var crowdedBy: PartKey?
     /// Shards whose table has tried to grow although the disk was full, one bit each.

@@ -37,7 +37,7 @@ extension ShardReader {
 
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
         let shape = table.shape, pages = header[Field.tablePages]
-        guard shape.mode <= TableShape.Mode.doubling, shape.buckets >= Table.leastBuckets,
+        guard TableShape.Mode.isOne(shape.mode), shape.buckets >= Table.leastBuckets,
             shape.frontier <= shape.buckets,
             shape.extent <= geometry.maxBuckets - Table.spill,
             pages >= geometry.shardIndexBytes(buckets: shape.extent),

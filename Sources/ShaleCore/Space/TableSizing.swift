@@ -10,17 +10,23 @@ extension ShardWriter {
             advanceTable()
             table.prefetchFrontier(TableLoad.pace)
             // No slower than the pass, so that the older generation is empty by its end.
-            if tags.generations.hasOlder { sweepTags(steps: 3 * TableLoad.pace) }
+            if tags.generations.hasOlder { sweepTags(steps: (shape.extent / shape.buckets + 2) * TableLoad.pace) }
             return true
         }
         let used = header[Field.used]
         let slots = shape.buckets * 4
-        if used * 64 > slots * TableLoad.grow {
-            if growTable(shape) { return true }
-            return used * 64 < slots * TableLoad.full
+        if used * 64 > slots * TableLoad.prepare {
+            if used * 64 <= slots * TableLoad.grow {
+                prepareGrowth(shape)
+                return true
+            }
+            return growTable(shape) || used * 64 < slots * TableLoad.full
         }
         if !mayShrink { return true }
-        if shape.buckets > Table.leastBuckets, used * 64 < slots * TableLoad.shrink {
+        if shape.buckets > Table.leastBuckets, used * 64 < slots * TableLoad.shrink,
+            // (A pass may have just multiplied it.)
+            used * 64 < slots * TableLoad.sparse || shape.buckets > Sizes.mostMultiplied || !willFill(shape.buckets)
+        {
             table.begin(TableShape.Mode.shrinking)
             return true
         }
@@ -50,31 +56,63 @@ extension ShardWriter {
     func growTable(_ shape: TableShape, overdraws: Bool = false) -> Bool {
         // (With every insertion on a full disk, the attempt would cost more than the insertion.)
         guard header[Field.diskFullCountdown] == 0 else { return false }
-        if willNeed(2 * shape.buckets), !overdraws,
-            allocateTable(2 * shape.buckets, pinning: change.pinning, mayTrim: false)
+        if !overdraws, let multiplied = multiplied(shape, within: Table.chunksEnd(header) + Table.chunkBytes),
+            allocateTable(Table.bytes(of: multiplied.nextBuckets), pinning: change.pinning, mayTrim: false)
         {
-            table.begin(TableShape.Mode.doubling)
+            table.begin(multiplied.mode)
             return true
         }
         guard header[Field.diskFullCountdown] == 0,
-            allocateTable(TableShape.grown(shape.buckets), pinning: change.pinning, overdraws: overdraws)
+            allocateTable(
+                Table.bytes(of: TableShape.grown(shape.buckets)), pinning: change.pinning, overdraws: overdraws)
         else { return false }
         table.begin(TableShape.Mode.growing)
         return true
     }
 
-    /// Whether entries as large as those so far would also fill that many buckets. A pass that doubles the table moves
-    /// each entry once; until then, passes that add a quarter would move it four times.
-    private func willNeed(_ buckets: Int) -> Bool {
-        guard buckets / 2 <= Sizes.mostDoubled else { return false }
-        let used = header[Field.used], limit = geometry.entriesPerShard
-        let entries = log.liveLimit / max(1, header[Field.live] / max(1, used))
+    /// Allocates a chunk of the larger table, so that the insertion which begins to grow it need not allocate all.
+    private func prepareGrowth(_ shape: TableShape) {
+        if change.hasPrepared { return }
+        change.hasPrepared = true
+        let next = multiplied(shape)?.nextBuckets ?? TableShape.grown(shape.buckets)
+        let ready = Table.chunksEnd(header), end = Table.bytes(of: next)
+        guard ready < end, header[Field.diskFullCountdown] == 0 else { return }
+        _ = allocateTable(
+            min(end, (ready / Table.chunkBytes + 1) * Table.chunkBytes), pinning: change.pinning, mayTrim: false)
+    }
+
+    /// Returns the pass that gives the table the most buckets that entries as large as those so far would fill, within
+    /// the budget and up to an end of its chunks; nil: it grows by a quarter. Passes that add a quarter would move each
+    /// entry four times until the table has doubled; one that multiplies the table by 8 moves each eighth entry.
+    private func multiplied(_ shape: TableShape, within end: Int = .max) -> TableShape? {
+        // (The sweep for the older generation of tags has to keep pace.)
+        let most = tags.generations.hasOlder ? 1 : TableShape.Mode.mostDoublings
+        for doublings in stride(from: most, to: 0, by: -1) {
+            let buckets = shape.buckets << doublings
+            if buckets <= (doublings > 1 ? Sizes.mostMultiplied : Sizes.mostDoubled), Table.bytes(of: buckets) <= end,
+                fits(geometry.region + Table.bytes(of: buckets)), willFill(buckets)
+            {
+                return TableShape(
+                    buckets: shape.buckets, frontier: 0, mode: TableShape.Mode.multiplying(doublings: doublings))
+            }
+        }
+        return nil
+    }
+
+    /// Whether a full shard with entries as large as those so far fills so many buckets.
+    private func willFill(_ buckets: Int) -> Bool {
+        let limit = geometry.entriesPerShard,
+            entries = log.liveLimit / max(1, header[Field.live] / max(1, header[Field.used]))
         return min(entries, limit > 0 ? limit : .max) * 64 >= buckets * 4 * TableLoad.grow
+    }
+
+    private func fits(_ wanted: Int) -> Bool {
+        wanted <= header[Field.tablePages] || header[Field.allocated] * log.segmentSize + wanted <= geometry.shardBudget
     }
 
     func growTable(to buckets: Int) -> Bool {
         header[Field.diskFullCountdown] = 0
-        guard header[Field.used] == 0, allocateTable(buckets) else {
+        guard header[Field.used] == 0, allocateTable(Table.bytes(of: buckets)) else {
             // A smaller table may fit.
             header[Field.diskFullCountdown] = 0
             return false
@@ -83,39 +121,40 @@ extension ShardWriter {
         return true
     }
 
-    /// Allocates pages for a table and its heaps, from the segments' budget if needed.
+    /// Allocates so many bytes of chunks, for a table and its heaps, from the segments' budget if needed.
     @inline(never)
-    private func allocateTable(_ buckets: Int, pinning: Int = 0, overdraws: Bool = false, mayTrim: Bool = true) -> Bool
-    {
-        guard buckets <= geometry.maxBuckets - Table.spill else { return false }
-        let wanted = geometry.shardIndexBytes(buckets: buckets)
+    private func allocateTable(_ end: Int, pinning: Int = 0, overdraws: Bool = false, mayTrim: Bool = true) -> Bool {
+        guard end <= Table.bytes(of: geometry.maxBuckets - Table.spill) else { return false }
+        let wanted = geometry.region + end
         // Asks the kernel, so it comes last: under a budget that forbids growth, each insertion gets here. Another
         // process's limit may allow it.
-        var mayReach: Bool { engine.pointee.files.mayIndexReach(geometry.indexEnd(number, buckets: buckets)) }
+        var mayReach: Bool { engine.pointee.files.mayIndexReach(geometry.indexEnd(number, pages: wanted)) }
         if wanted > header[Field.tablePages] {
-            func fits(beside segments: Int) -> Bool { segments * log.segmentSize + wanted <= geometry.shardBudget }
             // Pinned entries need their frames.
             guard overdraws || log.pinsFit(adding: pinning, in: log.budgetedFrames(beside: wanted)) else {
                 return false
             }
-            if !overdraws, !fits(beside: header[Field.allocated]) {
+            if !overdraws, !fits(wanted) {
                 // Free no segment for a table that does not fit beside those that `trim` keeps.
-                guard mayTrim, log.availableFrames > log.reserve, fits(beside: log.count + log.reserve) else {
-                    return false
-                }
+                guard mayTrim, log.availableFrames > log.reserve,
+                    (log.count + log.reserve) * log.segmentSize + wanted <= geometry.shardBudget
+                else { return false }
                 guard mayReach else { return false }
                 // (Frames that killed writers were preparing are in the way as well.)
                 try? log.takeOverAll()
                 log.trim(extra: wanted - header[Field.tablePages])
-                guard fits(beside: header[Field.allocated]) else { return false }
+                guard fits(wanted) else { return false }
             }
             guard mayReach else { return false }
             // Counted first, so that a kill in between never lets the directory exceed its capacity.
             header[Field.tablePages] = wanted
         }
+        let ready = Table.chunksEnd(header)
+        if ready >= end { return true }
         // Counted pages may not be allocated: giving them back may have failed halfway.
         do throws(Failure) {
-            try chunks.allocate(from: Table.chunksEnd(header), to: Table.bytes(of: buckets))
+            try chunks.allocate(from: ready, to: end)
+            header.release(Field.tableReady, end)
             return true
         } catch {
             if error.isDiskFull { header[Field.diskFullCountdown] = Log.patience }
@@ -155,6 +194,7 @@ extension ShardWriter {
 
     private func givePagesBack(_ buckets: Int) {
         let kept = geometry.region + max(Table.bytes(of: buckets), Table.tagsEnd(header))
+        header.release(Field.tableReady, 0)
         if chunks.release(from: kept - geometry.region, to: header[Field.tablePages] - geometry.region) {
             header[Field.tablePages] = kept
         }

@@ -591,8 +591,8 @@ static uint64_t account_home(const unsigned char *header, uint32_t hash_bits) {
     uint64_t home = hash_bits * buckets >> 32, next = buckets + larger(64, buckets / 4);
     if (mode == 2)
         next = larger(256, buckets - buckets / 5);
-    else if (mode == 3)
-        next = 2 * buckets;
+    else if (mode > 2)
+        next = buckets << mode / 2;
     return mode == 0 || (mode & 1 ? home < frontier : home >= frontier) ? home : hash_bits * next >> 32;
 }
 
