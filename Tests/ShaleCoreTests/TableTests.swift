@@ -86,7 +86,9 @@ extension CoreTests {
                 }
             }
             let multiplied = passes.prefix { $0 != TableShape.Mode.growing }
-            #expect(!multiplied.isEmpty)
+            // Short entries fill the largest multiple, of which earlier insertions have allocated the chunks.
+            let largest = TableShape.Mode.multiplying(doublings: TableShape.Mode.mostDoublings)
+            #expect(size > 100 || maxEntries > 0 ? !multiplied.isEmpty : multiplied.starts(with: [largest, largest]))
             #expect(multiplied.elementsEqual(multiplied.sorted(by: >)))
             #expect(passes.dropFirst(multiplied.count).allSatisfy { $0 == TableShape.Mode.growing })
             // No larger than the entries of the full shard need.
