@@ -229,16 +229,26 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
                 try readStored(
                     key, try stored(key, at: memoryKey), at: memoryKey, includingStale: false, peeking: false))
         }
+        if try isCurrent(held) { return held.value }
         guard let known = try store.readVersion(of: held.storedKey) else {
             memory.remove(memoryKey)
             return counted(nil)
         }
         if known.version == held.version {
+            memory.mark(held, for: memoryKey, known.bookmark)
             counters.count(.memory)
             return held.value
         }
         // It was replaced. `readVersion` has already counted the use.
         return counted(try readStored(key, held.storedKey, at: memoryKey, includingStale: false, peeking: true))
+    }
+
+    /// Whether the item's entry is certainly fresh and unchanged since its bookmark; then this read is counted.
+    @inlinable
+    func isCurrent(_ held: MemoryTier<Key, Value>.Item) throws(ShaleError) -> Bool {
+        guard try store.hits(held.bookmark) else { return false }
+        counters.count(.memory)
+        return true
     }
 
     @inlinable
@@ -298,7 +308,8 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         switch value {
         case .success(let value):
             keep(
-                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size),
+                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size,
+                    bookmark: read.known.bookmark),
                 at: memoryKey)
             return Entry(value, read.known, source: .store)
         case .failure:

@@ -1,25 +1,29 @@
+import ShaleCore
 import Synchronization
 
 /// Decoded values in memory, in exact LRU order.
 ///
-/// It does not track ages or other processes: callers compare an item's version with the store's. Removed items are
-/// freed after the lock is released, as a value's `deinit` may use the cache.
+/// It does not track ages or other processes: callers check an item's bookmark or version in the store. Removed items
+/// are freed after the lock is released, as a value's `deinit` may use the cache.
 @usableFromInline
 final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
+    /// A class, so that a hit copies a reference under the lock, and of a large value nothing else.
     @usableFromInline
-    struct Item: Sendable {
+    final class Item: Sendable {
         @usableFromInline let value: Value
         @usableFromInline let version: UInt64
         /// The encoded key, so that a hit encodes nothing.
         @usableFromInline let storedKey: [UInt8]
         @usableFromInline let cost: Int
+        @usableFromInline let bookmark: Bookmark
 
         @inlinable
-        init(value: Value, version: UInt64, storedKey: [UInt8], cost: Int) {
+        init(value: Value, version: UInt64, storedKey: [UInt8], cost: Int, bookmark: Bookmark = .none) {
             self.value = value
             self.version = version
             self.storedKey = storedKey
             self.cost = cost
+            self.bookmark = bookmark
         }
     }
 
@@ -39,6 +43,14 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     func item(for key: MemoryKey<Key>) -> Item? {
         if maxEntries <= 0 { return nil }
         return list.withLock { $0.use(key) }
+    }
+
+    /// Gives an item another bookmark, unless it was replaced.
+    @inlinable
+    func mark(_ item: Item, for key: MemoryKey<Key>, _ bookmark: Bookmark) {
+        let marked = Item(
+            value: item.value, version: item.version, storedKey: item.storedKey, cost: item.cost, bookmark: bookmark)
+        list.withLock { if $0[key] === item { $0.replace(key, with: marked) } }
     }
 
     /// Keeps the item, unless a newer version is present or its cost alone exceeds the limit. Returns the evicted

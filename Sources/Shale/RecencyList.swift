@@ -1,16 +1,15 @@
 /// Items by key, in LRU order. Every operation takes constant time.
 @usableFromInline
 package struct RecencyList<Key: Hashable, Item> {
+    /// Apart from the items, so that a use copies only an item.
     @usableFromInline
     struct Node {
         @usableFromInline let key: Key
-        @usableFromInline let item: Item
         @usableFromInline let cost: Int
 
         @inlinable
-        init(key: Key, item: Item, cost: Int) {
+        init(key: Key, cost: Int) {
             self.key = key
-            self.item = item
             self.cost = cost
         }
     }
@@ -18,6 +17,7 @@ package struct RecencyList<Key: Hashable, Item> {
     @usableFromInline var positions: [Key: Int] = [:]
     /// Nil: free.
     @usableFromInline var nodes: [Node?] = []
+    @usableFromInline var heldItems: [Item?] = []
     @usableFromInline var order = Order()
     @usableFromInline package internal(set) var cost = 0
     @inlinable package var count: Int { positions.count }
@@ -30,26 +30,37 @@ package struct RecencyList<Key: Hashable, Item> {
     package mutating func use(_ key: Key) -> Item? {
         guard let position = positions[key] else { return nil }
         order.use(position)
-        return nodes[position]?.item
+        return heldItems[position]
     }
 
     /// The item, without making it the most recently used.
-    subscript(key: Key) -> Item? { positions[key].flatMap { nodes[$0]?.item } }
+    @inlinable subscript(key: Key) -> Item? { positions[key].flatMap { heldItems[$0] } }
+
+    /// Replaces the item at the same cost, without making it the most recently used.
+    @inlinable
+    mutating func replace(_ key: Key, with item: Item) {
+        if let position = positions[key] { heldItems[position] = item }
+    }
 
     /// Replaces the most recently used item. The list must not be empty.
     @inlinable
     package mutating func replaceNewest(with item: Item, cost: Int = 0) {
         guard let position = order.newest, let node = nodes[position] else { return }
         self.cost += cost - node.cost
-        nodes[position] = Node(key: node.key, item: item, cost: cost)
+        nodes[position] = Node(key: node.key, cost: cost)
+        heldItems[position] = item
     }
 
     /// Adds the item as the most recently used. The list must not have the key.
     @inlinable
     package mutating func add(_ item: Item, for key: Key, cost: Int = 0) {
         let position = order.free ?? nodes.count
-        if position == nodes.count { nodes.append(nil) }
-        nodes[position] = Node(key: key, item: item, cost: cost)
+        if position == nodes.count {
+            nodes.append(nil)
+            heldItems.append(nil)
+        }
+        nodes[position] = Node(key: key, cost: cost)
+        heldItems[position] = item
         positions[key] = position
         order.add(position)
         self.cost += cost
@@ -63,15 +74,15 @@ package struct RecencyList<Key: Hashable, Item> {
         nodes[position] = nil
         order.release(position)
         cost -= node.cost
-        return node.item
+        return heldItems[position].take()
     }
 
     /// All items, the least recently used first.
     var items: [Item] {
         var items: [Item] = []
         var next = order.oldest
-        while let position = next, let node = nodes[position] {
-            items.append(node.item)
+        while let position = next, let item = heldItems[position] {
+            items.append(item)
             next = order.next(after: position)
         }
         return items

@@ -62,10 +62,13 @@ extension Cache {
         if eventBroadcast.hasListeners || refreshesAhead || options.policy == .reload || options.fault != nil {
             return (nil, false)
         }
-        guard let held = memory.item(for: try memoryKey(for: key)) else { return (nil, false) }
+        let memoryKey = try memoryKey(for: key)
+        guard let held = memory.item(for: memoryKey) else { return (nil, false) }
+        if try isCurrent(held) { return (held.value, true) }
         let known = try store.readVersion(
             of: held.storedKey, includingStale: options.policy == .staleWhileRevalidate)
         guard let known, known.version == held.version, !known.isStale else { return (nil, true) }
+        memory.mark(held, for: memoryKey, known.bookmark)
         counters.count(.memory)
         return (held.value, true)
     }

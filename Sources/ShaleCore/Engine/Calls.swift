@@ -46,6 +46,16 @@ extension Engine {
         try get(bytes, options, &buffer, &found)
     }
 
+    #if !hasFeature(Embedded)
+    /// Whether a bookmark's entry is unchanged and fresh; then this counts as a hit.
+    @inline(__always)
+    func hits(_ bookmark: Bookmark) -> Bool {
+        guard Shard(ref, Int(bookmark.shard)).reader.use(bookmark) else { return false }
+        countAsWriter(IndexHead.hits)
+        return true
+    }
+    #endif
+
     /// The same; on a miss, `token` gets one for a fenced set (0 with a read-only handle).
     @inline(never)
     public func get(

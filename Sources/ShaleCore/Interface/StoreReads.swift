@@ -16,6 +16,7 @@ extension Store {
         public let storedSize: Int
         public let isStale: Bool
         public let isPinned: Bool
+        @usableFromInline package let bookmark: Bookmark
 
         init(_ found: Found, meta: [UInt8]) {
             size = found.size
@@ -26,6 +27,7 @@ extension Store {
             storedSize = Int(found.storedSize)
             isStale = found.isStale
             isPinned = found.isPinned
+            bookmark = found.bookmark
         }
     }
 
@@ -101,7 +103,7 @@ extension Store {
     /// Returns the version of an entry, by a read that counts as a use. Builds no `Entry`, which would double the cost.
     @usableFromInline
     package func readVersion(of key: [UInt8], includingStale: Bool = false) throws(ShaleError)
-        -> (version: UInt64, isStale: Bool)?
+        -> (version: UInt64, isStale: Bool, bookmark: Bookmark)?
     {
         var buffer = buffers.take()
         defer { buffers.give(buffer) }
@@ -110,7 +112,13 @@ extension Store {
         let status = try key.withStoreBytes { bytes throws(ShaleError) in
             try call { () throws(Failure) in try engine.get(bytes, options, &buffer, &found) }
         }
-        return status == .ok || status == .stale ? (found.version, found.isStale) : nil
+        return status == .ok || status == .stale ? (found.version, found.isStale, found.bookmark) : nil
+    }
+
+    /// Whether the entry of a bookmark is unchanged and fresh, by a read that counts as a use and a hit if it is.
+    @usableFromInline
+    package func hits(_ bookmark: Bookmark) throws(ShaleError) -> Bool {
+        try call { () throws(Failure) in engine.hits(bookmark) }
     }
 
     /// Returns why there is no entry, without counting as a read; nil if there is one.

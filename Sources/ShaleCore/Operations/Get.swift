@@ -150,6 +150,9 @@ extension ShardReader {
             found.version = value.header.lsn
             found.isStale = isStale
             found.isPinned = value.header.isPinned
+            #if !hasFeature(Embedded)
+            found.bookmark = bookmark(sighting, expires: record.header.expires, key, epoch)
+            #endif
             if !options.contains(.peek) { use(slot, sighting.word1, key) }
             return isStale ? .stale : .hit
         } catch { return error }

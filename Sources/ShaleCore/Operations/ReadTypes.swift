@@ -53,6 +53,9 @@ public struct Found: Sendable {
     public var isPinned = false
     /// The reason if none was found.
     public var miss = Miss.absent
+    #if !hasFeature(Embedded)
+    var bookmark = Bookmark.none
+    #endif
     public init() {}
 }
 

@@ -2,25 +2,30 @@ import CShalePlatform
 
 /// A hit is a use, and counts for the order of eviction.
 extension ShardReader {
-    /// Draws a stamp and stores it only if the slot is unchanged: a reader that was stopped writes none to another
-    /// entry.
     @inline(__always)
     func use(_ slot: Slot, _ word1: SlotUse, _ key: Key) {
         if engine.pointee.isReadOnly { return }
+        if let stamp = missedUse(slot, word1) { useAgain(key, stamp) }
+    }
+
+    /// Draws a stamp and stores it only if the slot is unchanged: a reader that was stopped writes none to another
+    /// entry. Returns the stamp if it could not be stored.
+    @inline(__always)
+    func missedUse(_ slot: Slot, _ word1: SlotUse) -> UInt64? {
         if isClock {
             // (If the word changes meanwhile, the use does not count.)
             if word1.hits < SlotUse.mostHits { _ = slot.replace(word1, with: word1.withOneHitMore) }
-            return
+            return nil
         }
         if engine.pointee.geometry.shards > 1 {
             // Order need not be exact over the whole cache: the newest entries keep their stamps, and their pages stay
             // clean.
             let age = header[Field.stamp] &- word1.stamp
-            if age < header[Field.entriesHint] >> 5 { return }
+            if age < header[Field.entriesHint] >> 5 { return nil }
         }
         let stamp = nextStamp()
         if stamp >= Sizes.renumberStampsAt, stamp & 0xFFFF == 0 { shard.requestRenumber() }
-        if !slot.replace(word1, with: word1.used(stamp: stamp)) { useAgain(key, stamp) }
+        return slot.replace(word1, with: word1.used(stamp: stamp)) ? nil : stamp
     }
 
     /// Counts a use after the slot was changed by another reader or a writer, or moved; unless a later use counts.
