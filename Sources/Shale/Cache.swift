@@ -307,10 +307,12 @@ public final class Cache<Key: Hashable & Codable & Sendable, Value: Codable & Se
         guard let read, let value = read.value else { return nil }
         switch value {
         case .success(let value):
-            keep(
-                MemoryTier.Item(value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size,
-                    bookmark: read.known.bookmark),
-                at: memoryKey)
+            if memory.keepsAny {
+                keep(
+                    MemoryTier.Item(
+                        value: value, version: read.known.version, storedKey: storedKey, cost: read.known.size,
+                        bookmark: read.known.bookmark), at: memoryKey)
+            }
             return Entry(value, read.known, source: .store)
         case .failure:
             foundUndecodable(key, storedKey, version: read.known.version, reporting: reporting)

@@ -14,10 +14,12 @@ extension [UInt8] {
 
     /// Appends UTF-8 in normalization form C, which `==` compares: equal strings have equal bytes.
     package mutating func append(canonical text: String) {
-        if text.utf8.allSatisfy({ $0 < 0x80 }) {
-            self += text.utf8
-            return
+        let isASCII = text.utf8.withContiguousStorageIfAvailable { utf8 in
+            guard utf8.allSatisfy({ $0 < 0x80 }) else { return false }
+            append(contentsOf: utf8)
+            return true
         }
+        if isASCII == true { return }
         #if canImport(FoundationEssentials)
         for scalar in text._nfc { self += UTF8.encode(scalar).unsafelyUnwrapped }
         #else

@@ -10,20 +10,21 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
     /// A class, so that a hit copies a reference under the lock, and of a large value nothing else.
     @usableFromInline
     final class Item: Sendable {
+        // First, in the line that a hit reads anyway.
+        @usableFromInline let bookmark: Bookmark
         @usableFromInline let value: Value
         @usableFromInline let version: UInt64
         /// The encoded key, so that a hit encodes nothing.
         @usableFromInline let storedKey: [UInt8]
         @usableFromInline let cost: Int
-        @usableFromInline let bookmark: Bookmark
 
         @inlinable
         init(value: Value, version: UInt64, storedKey: [UInt8], cost: Int, bookmark: Bookmark = .none) {
+            self.bookmark = bookmark
             self.value = value
             self.version = version
             self.storedKey = storedKey
             self.cost = cost
-            self.bookmark = bookmark
         }
     }
 
@@ -36,7 +37,8 @@ final class MemoryTier<Key: Hashable & Sendable, Value: Sendable>: Sendable {
         self.maxCost = maxCost
     }
 
-    func mayKeep(cost: Int) -> Bool { maxEntries > 0 && cost <= maxCost }
+    @inlinable var keepsAny: Bool { maxEntries > 0 }
+    func mayKeep(cost: Int) -> Bool { keepsAny && cost <= maxCost }
 
     /// Returns the item and makes it the most recently used.
     @inlinable

@@ -43,6 +43,28 @@ struct MemoryTierTests {
         #expect(tier.item(for: .compared(1))?.value == 3)
     }
 
+    @Test("only the present item gets another bookmark, and that is no use")
+    func bookmarks() throws {
+        let store = try Store(at: nil, options: .init(capacity: 4 << 20))
+        try store.insert("v", for: "key")
+        let bookmark = try #require(try store.readVersion(of: Array("key".utf8))).bookmark
+        let tier = Tier(maxEntries: 2, maxCost: 10)
+        for key in 1...2 { _ = insert(key, into: tier) }
+        let old = try #require(tier.item(for: .compared(2)))
+        #expect(try !store.hits(old.bookmark))
+        let first = try #require(tier.list.withLock { $0[.compared(1)] })
+        tier.mark(first, for: .compared(1), bookmark)
+        #expect(insert(3, into: tier) == [1])
+        _ = insert(2, version: 2, into: tier)
+        tier.mark(old, for: .compared(2), bookmark)
+        tier.mark(old, for: .compared(1), bookmark)
+        let new = try #require(tier.item(for: .compared(2)))
+        #expect(try new.version == 2 && !store.hits(new.bookmark) && tier.item(for: .compared(1)) == nil)
+        tier.mark(new, for: .compared(2), bookmark)
+        let marked = try #require(tier.item(for: .compared(2)))
+        #expect(try marked.version == 2 && marked.value == 2 && store.hits(marked.bookmark))
+    }
+
     @Test("capacity 0 keeps nothing")
     func none() throws {
         let cache = try Cache<Int, Int>.small(memoryEntries: 0)

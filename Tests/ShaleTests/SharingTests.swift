@@ -46,6 +46,8 @@ struct SharingTests {
         func inMemory() throws {
             try mine.insert("mine", for: "key", tags: ["news"])
             #expect(try mine.entry(for: "key")?.source == .memory)
+            // By its version, then by its bookmark.
+            for _ in 0..<2 { #expect(mine["key"] == "mine") }
         }
         try inMemory()
         try theirs.insert("theirs", for: "key")
@@ -74,6 +76,27 @@ struct SharingTests {
         try inMemory()
         try theirs.store.evict(1)
         #expect(mine["key"] == nil)
+    }
+
+    @Test("hits in memory need no read of the store's record: the entry's bookmark is kept, and renewed if it was moved")
+    func bookmark() async throws {
+        let directory = TemporaryDirectory()
+        let mine = try Cache<String, String>(at: directory.url, capacity: 4 << 20),
+            theirs = try Cache<String, String>(at: directory.url, capacity: 4 << 20)
+        func isMarked(_ cache: Cache<String, String>) throws -> Bool {
+            try cache.store.hits(try #require(cache.memory.item(for: .compared("key"))).bookmark)
+        }
+        try mine.insert("value", for: "key", tags: ["news"])
+        #expect(try !isMarked(mine))
+        #expect(try mine["key"] == "value" && isMarked(mine))
+        #expect(try theirs["key"] == "value" && isMarked(theirs))
+        try theirs.touch("key")
+        #expect(try !isMarked(mine))
+        #expect(try mine["key"] == "value" && isMarked(mine))
+        try theirs.touch("key")
+        #expect(try await mine.value(for: "key") { "loaded" } == "value")
+        #expect(try isMarked(mine))
+        #expect(mine.statistics == CacheStatistics(memoryHits: 3))
     }
 
     @Test("entries survive the last handle, with all their metadata")

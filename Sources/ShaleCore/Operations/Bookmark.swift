@@ -48,7 +48,7 @@ extension ShardReader {
         #endif
         // (Loaded after the slot: both numbers only rise, so they were the same when the slot was.)
         guard let spot = log.spot(bookmark.word0.location), spot.address.number == bookmark.number,
-            isBefore(bookmark.expires),
+            isFresh(bookmark),
             !header.hasTags || !bookmark.word0.mayBeTagged || isUnchangedByTags(spot, bookmark.keyHash)
         else { return false }
         shim_fence_acquire()
@@ -56,9 +56,10 @@ extension ShardReader {
         return missedUse(slot, word1) == nil
     }
 
-    private func isBefore(_ expires: UInt64) -> Bool {
-        expires == Time48.neverPoint || engine.pointee.clock.isWellBefore(expires)
-            || engine.pointee.clock.now48 < expires
+    @inline(__always)
+    private func isFresh(_ bookmark: Bookmark) -> Bool {
+        let clock = engine.pointee.clock
+        return clock.isWellBefore(bookmark.expires) || clock.now48 < bookmark.expires
     }
 
     /// False also for a touch record, whose tags are elsewhere.
