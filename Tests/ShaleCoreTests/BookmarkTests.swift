@@ -108,7 +108,7 @@ extension CoreTests {
             #expect(try store.hits(bookmark))
             let log = Shard(store.engine.ref, 0).log
             let record = try #require(log.record(bookmark.word0.location))
-            record.at.set(record.header.tagsOffset, record.header.tag(0, at: record.at) ^ 1)
+            UnsafeMutablePointer(mutating: record.tags)[0] ^= 1
             #expect(try !store.hits(bookmark))
         }
 
