@@ -10,7 +10,9 @@ extension CoreTests {
     struct BookmarkTests {
         private let clock = TestTime()
 
-        private func store(_ capacity: Int = 1 << 20, at directory: String? = nil, maxEntries: Int? = nil) throws -> Store {
+        private func store(_ capacity: Int = 1 << 20, at directory: String? = nil, maxEntries: Int? = nil) throws
+            -> Store
+        {
             var options = Store.Options(capacity: capacity, maxEntries: maxEntries)
             options.now = { [clock] in clock.now }
             return try Store(at: directory, options: options)
@@ -82,7 +84,8 @@ extension CoreTests {
             }
         }
 
-        @Test("a touched entry counts with its new age, but not once tags have changed: its record does not have its own")
+        @Test(
+            "a touched entry counts with its new age, but not once tags have changed: its record does not have its own")
         func touched() throws {
             for tags in [[], ["tag"]] {
                 let store = try store()
@@ -199,7 +202,9 @@ extension CoreTests {
             #expect(try writer.hits(try mark("key", in: writer)))
         }
 
-        @Test("random changes by two handles of a small cache: a bookmark counts only for what a read finds", arguments: 1...4)
+        @Test(
+            "random changes by two handles of a small cache: a bookmark counts only for what a read finds",
+            arguments: 1...4)
         func random(seed: UInt64) throws {
             let directory = FileManager.default.temporaryDirectory.appendingPathComponent("shale-\(UUID())").path
             defer { try? FileManager.default.removeItem(atPath: directory) }
@@ -211,7 +216,8 @@ extension CoreTests {
                 switch random.next() % 400 {
                 case 0..<120:
                     try other.insert(
-                        value(1), for: key, maxAge: .milliseconds(random.next() % 1000 + 1), staleFor: .milliseconds(100),
+                        value(1), for: key, maxAge: .milliseconds(random.next() % 1000 + 1),
+                        staleFor: .milliseconds(100),
                         tags: random.next() % 2 == 0 ? [tag] : [], uncompressed: true)
                 case 120..<150: try other.removeValue(for: key)
                 case 150..<180: try other.touch(key, maxAge: .milliseconds(random.next() % 500))

@@ -78,7 +78,8 @@ struct SharingTests {
         #expect(mine["key"] == nil)
     }
 
-    @Test("hits in memory need no read of the store's record: the entry's bookmark is kept, and renewed if it was moved")
+    @Test(
+        "hits in memory need no read of the store's record: the entry's bookmark is kept, and renewed if it was moved")
     func bookmark() async throws {
         let directory = TemporaryDirectory()
         let mine = try Cache<String, String>(at: directory.url, capacity: 4 << 20),
