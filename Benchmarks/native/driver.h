@@ -33,6 +33,7 @@ typedef struct {
     uint64_t raw_bytes;    /* of their keys and values together */
     uint64_t value_bytes;  /* of a value, on average */
     uint64_t capacity;     /* capacity in bytes, kept by evicting; 0: keep everything */
+    uint64_t memory;       /* in bytes, for all its caches and the page cache; 0: enough for everything */
 } settings;
 
 /* What a store reports of itself; 0: unknown. */

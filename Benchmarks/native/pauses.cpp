@@ -200,7 +200,7 @@ void Trial::run() {
     std::string directory = choice.directory + "/" + store->name;
     std::filesystem::create_directory(directory);
     uint64_t entries = choice.capacity / (data.mean() + data.key_size);
-    settings settings{directory.c_str(), entries, choice.capacity, data.mean(), evicting() ? choice.capacity : 0};
+    settings settings{directory.c_str(), entries, choice.capacity, data.mean(), evicting() ? choice.capacity : 0, 0};
     opened = store->open(&settings);
     fill();
     char text[256], how[128];

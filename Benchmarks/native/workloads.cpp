@@ -22,7 +22,7 @@ void die_with_parent() {
 }
 
 settings Life::settings_with(uint64_t capacity) const {
-    return {directory.c_str(), data->count(), data->raw_bytes(), data->mean(), capacity};
+    return {directory.c_str(), data->count(), data->raw_bytes(), data->mean(), capacity, 0};
 }
 
 namespace {

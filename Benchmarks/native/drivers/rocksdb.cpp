@@ -37,7 +37,10 @@ void *open_with(const settings *settings, rocksdb::CompressionType compression) 
     rocksdb::Options options;
     options.create_if_missing = true;
     options.IncreaseParallelism(2);
-    options.OptimizeForPointLookup((settings->raw_bytes + settings->entries * 64) * 5 / 4 / (1 << 20) + 64); // MiB
+    uint64_t all = (settings->raw_bytes + settings->entries * 64) * 5 / 4 + (64 << 20);
+    options.OptimizeForPointLookup((settings->memory ? settings->memory / 2 : all) / (1 << 20));
+    if (settings->memory)
+        options.write_buffer_size = settings->memory / 16;
     options.compression = compression;
     if (compression == rocksdb::kZSTD) { // with dictionaries that zstd trains
         options.compression_opts.max_dict_bytes = 16 << 10;

@@ -8,6 +8,7 @@
 typedef struct {
     char path[600];
     bool small; /* rows that fit into the key's own B-tree */
+    uint64_t cache; /* of a connection, in KiB */
     sqlite3 *first;
 } store;
 
@@ -28,18 +29,19 @@ static sqlite3 *connect_to(const store *s) {
         sqlite3_open_v2(s->path, &connection, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL),
         s->path);
     sqlite3_busy_timeout(connection, 60000);
-    require(connection,
-            sqlite3_exec(connection,
-                         "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
-                         "PRAGMA cache_size = -1000000; PRAGMA mmap_size = 17179869184;",
-                         NULL, NULL, NULL),
-            "pragmas");
+    char pragmas[256];
+    snprintf(pragmas, sizeof pragmas,
+             "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY;"
+             "PRAGMA cache_size = -%llu; PRAGMA mmap_size = 17179869184;",
+             (unsigned long long)s->cache);
+    require(connection, sqlite3_exec(connection, pragmas, NULL, NULL, NULL), "pragmas");
     return connection;
 }
 
 static void *open_sqlite(const settings *settings) {
     store *s = calloc(1, sizeof *s);
     snprintf(s->path, sizeof s->path, "%s/cache.sqlite", settings->directory);
+    s->cache = settings->memory ? settings->memory / 16 / 1024 : 1000000;
     s->first = connect_to(s);
     /* SQLite's own advice: a table without row numbers if rows are small. */
     const char *table = "CREATE TABLE IF NOT EXISTS cache (key BLOB PRIMARY KEY, value BLOB NOT NULL)";
