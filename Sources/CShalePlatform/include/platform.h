@@ -591,6 +591,15 @@ static inline _Bool shim_sys_is_resident(void *page) {
     unsigned char resident = 1;
     return mincore(page, 1, &resident) < 0 || (resident & 1);
 }
+/* The same for up to 16 MiB. */
+static inline _Bool shim_sys_are_resident(void *p, size_t n) {
+    unsigned char resident[4096];
+    size_t pages = (n + 4095) / 4096;
+    if (pages > sizeof resident || mincore(p, n, resident) < 0) return 1;
+    for (size_t i = 0; i < pages; i++)
+        if (!(resident[i] & 1)) return 0;
+    return 1;
+}
 /* In a mapping locked in memory (mlockall), the kernel drops no page and gives none back. */
 static inline _Bool shim_is_locked(void *p, size_t n) { return madvise(p, n, MADV_DONTNEED) < 0 && errno == EINVAL; }
 static inline long shim_sys_release(void *p, size_t n) {

@@ -203,6 +203,7 @@ extension Engine {
         let key = try key(bytes)
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
+        shard.reader.fetchRecord(key)
         return try shard.write(&change) { shard throws(Failure) in
             switch what {
             case .remove: try shard.remove(key, version: version)
@@ -220,6 +221,7 @@ extension Engine {
         let maxAge = ref.pointee.maxAge, stale = ref.pointee.stale
         let shard = Shard(ref, keyHash: key.hash)
         var change = try Change(ref, of: key)
+        shard.reader.fetchRecord(key)
         return try shard.write(&change) { shard throws(Failure) in
             try shard.increment(
                 key, delta: delta, initial: initial, maxAge: maxAge, stale: stale, room: scratch.buffer)

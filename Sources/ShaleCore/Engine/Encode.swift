@@ -71,10 +71,11 @@ extension Engine {
             throw ref.pointee.tooLarge(header.length, most: shard.log.segmentRoom, .segment)
         }
         shard.reader.prefetchHead(header.length)
+        shard.log.fetchTail()
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
             storedLength: encoded.count, secret: secret)
-        shard.reader.prefetchRecord(entry.key)
+        shard.reader.fetchRecord(entry.key)
         let meta = options.meta.start, condition = options.condition
         var lsn: UInt64 = 0
         let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in

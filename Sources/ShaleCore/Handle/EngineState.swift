@@ -33,6 +33,8 @@ struct EngineState {
 
     let waits: WaitOptions
 
+    /// 64 bytes for each shard, of what was fetched before it is needed (`Log.Ahead`).
+    let ahead: Memory
     var scratch: ScratchPool
     var dictionaries: DictionaryCache
     #if !hasFeature(Embedded)

@@ -2,13 +2,6 @@ import CShalePlatform
 
 /// Allocates the next frame before a call needs it, without the lock.
 extension Log {
-    /// Whether the head's segment fills so fast that its pages will be full before the kernel writes them back, after
-    /// 30 seconds by default. A huge page is written whole: an occasional set must not cost 2 MiB of writes.
-    private var isFast: Bool { UInt64(truncatingIfNeeded: shim_now_ms()) &- header[Field.begunTime] < 10_000 }
-
-    /// Whether page-cache pages are as large as the segment allows, if the file system supports that.
-    private var hasHugePages: Bool { !geometry.hasSmallPages && !engine.pointee.files.isMemory }
-
     struct Preparation { let frame: Int, takeovers: Int }
     enum Prepared { case done, full, failed }
 
@@ -20,9 +13,8 @@ extension Log {
         }
         PageCacheGuard(engine: engine).touchEnds(number, frame: frame)
         if isFast {
-            let p = engine.pointee.data + offset(ofFrame: frame)
-            if hasHugePages { shim_sys_huge_pages(p, segmentSize) }
-            shim_sys_populate(p, segmentSize)
+            usesHugePages(frame)
+            shim_sys_populate(engine.pointee.data + offset(ofFrame: frame), segmentSize)
         }
         return .done
     }

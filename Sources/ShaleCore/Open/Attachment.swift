@@ -49,11 +49,13 @@ struct Attachment {
             scratch.free()
             throw Failure.outOfMemory
         }
-        guard let memory = shim_aligned(64, MemoryLayout<EngineState>.stride) else {
+        let size = roundUp(MemoryLayout<EngineState>.stride, to: 64), ahead = geometry.shards * Log.Ahead.size
+        guard let memory = shim_aligned(64, size + ahead) else {
             scratch.free()
             dictionaries.free()
             throw Failure.outOfMemory
         }
+        (memory + size).zero(ahead)
         let owner: Owner
         do throws(Failure) { owner = try makeOwner(files, index) } catch {
             scratch.free()
@@ -72,8 +74,8 @@ struct Attachment {
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
                 stale: configuration.stale == 0 ? block.stale : configuration.stale,
-                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, scratch: scratch,
-                dictionaries: dictionaries))
+                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, ahead: memory + size,
+                scratch: scratch, dictionaries: dictionaries))
         return ref
     }
 

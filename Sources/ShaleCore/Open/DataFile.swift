@@ -87,6 +87,8 @@ extension CacheFiles {
         }
         let data = try map(fd, geometry.dataSize, writable: writable, CacheFiles.dataName)
         keepPagesSmall(data, geometry.hasSmallPages ? geometry.dataSize : geometry.segments)
+        // Read-ahead of records that nobody asked for drives others out of memory.
+        shim_sys_random_access(data, geometry.dataSize)
         return data
     }
 

@@ -64,6 +64,7 @@ extension ShardWriter {
         {
             return .dictionaryRetired
         }
+        let before = (log.headNumber, log.headOffset)
         let tableHasRoom = maintainTable()
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
@@ -86,12 +87,11 @@ extension ShardWriter {
                     for: draft.record, key,
                     tableHasRoom: tableHasRoom || change.ownIsDead || maintainTable(mayShrink: false))
             }
-        let before = log.headOffset
         header.begin()
         if !isPart { header[Field.sets] += 1 }
         let location = log.append(&draft, lsn: reader.drawLSN())
         // Half a segment ahead, to be ready in time; and a shard that is hardly used takes only one.
-        if before < log.segmentSize / 2, log.headOffset >= log.segmentSize / 2, log.wantsFrame {
+        if log.headOffset >= log.segmentSize / 2, before.1 < log.segmentSize / 2 || before.0 != log.headNumber {
             change.wantsFrame = true
         }
         publish(&draft, at: location, in: slot, isNew: found == nil)

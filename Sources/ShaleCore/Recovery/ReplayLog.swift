@@ -84,9 +84,7 @@ extension Replay {
 
     /// Prefetches a segment, which may have to come from disk, page by page otherwise.
     private func fetchSegment(_ frame: Int) {
-        if engine.pointee.geometry.hasSmallPages {
-            shim_sys_will_need(engine.pointee.data + log.offset(ofFrame: frame), log.segmentSize)
-        }
+        shim_sys_will_need(engine.pointee.data + log.offset(ofFrame: frame), log.segmentSize)
     }
 
     private func lsnAtBegin(ofFrame frame: Int) -> UInt64 {
