@@ -84,12 +84,20 @@ static void raise_to(uint64_t *most, uint64_t n) {
     }
 }
 
-static void note(const struct shim_section *section) {
+static uint64_t faults(void) {
+    struct rusage usage;
+    return syscall(SYS_getrusage, 1 /* RUSAGE_THREAD */, &usage) < 0 ? 0 : (uint64_t)usage.ru_majflt;
+}
+
+static void note(struct shim_section *section) {
+    uint64_t before = section->hold.faults;
+    section->hold.faults = faults();
     const char *call = section->hold.rest ? section->hold.rest : section->call;
     struct shim_call_counts *row = shim_counts ? row_of(call ? call : "other") : NULL;
     if (!row) return;
     const uint64_t *counts = section->hold.counts;
     __atomic_fetch_add(&row->holds, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&row->faults, section->hold.faults - before, __ATOMIC_RELAXED);
     for (int i = 0; i < SHIM_COUNTS; i++) raise_to(&row->most[i], counts[i]);
     if (counts[SHIM_BYTES_READ] > 16 * counts[SHIM_BYTES_APPENDED])
         raise_to(&row->bytes_unpaid, counts[SHIM_BYTES_READ]);
@@ -125,7 +133,7 @@ void shim_rest_of_hold(const void *name) {
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size) {
     if (!shim_counts) return;
     shim_section_now.hold = (struct shim_hold){lock, (uintptr_t)table, table_size, (uintptr_t)log, log_size, 0, {0},
-                                               NULL};
+                                               NULL, faults()};
 }
 
 void shim_hold_ends(const void *lock) {

@@ -15,6 +15,7 @@ struct shim_hold {
     uintptr_t table, table_size, log, log_size, last_slot;
     uint64_t counts[SHIM_COUNTS];
     const char *rest; /* name under which the rest is counted, if not the call */
+    uint64_t faults;  /* of the thread, when it began: pages that came from the disk */
 };
 /* The call that a thread runs, and the lock that it holds. */
 struct shim_section {
