@@ -585,11 +585,14 @@ static inline void shim_sys_touch(void *p) {
 /* The same for a range. Returns -EFAULT if a load would raise a signal. */
 static inline long shim_sys_populate_read(void *p, size_t n) { SHIM_RESULT(madvise(p, n, SHIM_POPULATE_READ)); }
 /* Begins to read pages that are not in memory yet. */
-static inline void shim_sys_will_need(void *p, size_t n) { madvise(p, n, MADV_WILLNEED); }
-/* Whether a page is in memory; true if that cannot be determined. */
-static inline _Bool shim_sys_is_resident(void *page) {
+static inline void shim_sys_will_need(void *p, size_t n) {
+    uintptr_t start = (uintptr_t)p & ~(uintptr_t)4095;
+    madvise((void *)start, (uintptr_t)p + n - start, MADV_WILLNEED);
+}
+/* Whether a byte's page is in memory; true if that cannot be determined. */
+static inline _Bool shim_sys_is_resident(void *p) {
     unsigned char resident = 1;
-    return mincore(page, 1, &resident) < 0 || (resident & 1);
+    return mincore((void *)((uintptr_t)p & ~(uintptr_t)4095), 1, &resident) < 0 || (resident & 1);
 }
 /* The same for up to 16 MiB. */
 static inline _Bool shim_sys_are_resident(void *p, size_t n) {

@@ -3,17 +3,48 @@ import CShalePlatform
 /// Gets many keys at once: their slots, then their records, are fetched into the processor's cache together, so that
 /// the waits overlap.
 extension Engine {
-    private static let group = 16
+    private static let group = 16, window = 64
+    /// After a record that was not in memory, so many windows are asked for.
+    private static let coldWindows: UInt64 = 16
 
     /// `key` and `get` are called for each index.
     public func getMany(_ count: Int, key: (Int) -> Bytes, get: (Int) -> Void) {
         var start = 0
         while start < count {
+            if start % Engine.window == 0, count - start >= Engine.group {
+                fetchRecords(start, min(start + Engine.window, count), key)
+            }
             let end = min(start + Engine.group, count)
             prefetch(start, end, key)
             for i in start..<end { get(i) }
             start = end
         }
+    }
+
+    /// Asks the disk for all records of a window, if one of them, or of a recent window, is not in memory.
+    @inline(never)
+    private func fetchRecords(_ start: Int, _ end: Int, _ key: (Int) -> Bytes) {
+        if ref.pointee.files.isMemory { return }
+        var left = ref.pointee.ahead.u64(EngineState.coldWindows)
+        if let p = record(key(start + (end - start) / 2)), !shim_sys_is_resident(p) { left = Engine.coldWindows }
+        if left == 0 { return }
+        ref.pointee.ahead.set(EngineState.coldWindows, left - 1)
+        for i in start..<end {
+            // (Without a look at its head, its length is unknown: a page, or two at their border.)
+            if let p = record(key(i)) { shim_sys_will_need(p, pageSize / 4) }
+        }
+    }
+
+    private func record(_ bytes: Bytes) -> Memory? {
+        guard bytes.count >= 1, bytes.count <= Limits.keyLength else { return nil }
+        let hash = shim_hash_short(bytes.start, bytes.count, ref.pointee.secret), shard = Shard(ref, keyHash: hash)
+        var found: Memory?
+        shard.table.probe(UInt32(truncatingIfNeeded: hash)) { _, word0 in
+            let location = word0.location
+            if shard.log.isSound(location) { found = shard.log.address(location) }
+            return true
+        }
+        return found
     }
 
     @inline(__always)

@@ -71,7 +71,8 @@ extension Engine {
             throw ref.pointee.tooLarge(header.length, most: shard.log.segmentRoom, .segment)
         }
         shard.reader.prefetchHead(header.length)
-        shard.log.fetchTail()
+        shard.log.fetchEnds()
+        shard.reader.fetchVictim()
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
             storedLength: encoded.count, secret: secret)

@@ -33,8 +33,9 @@ struct EngineState {
 
     let waits: WaitOptions
 
-    /// 64 bytes for each shard, of what was fetched before it is needed (`Log.Ahead`).
+    /// What was fetched before it is needed: 64 bytes for each shard (`Log.Ahead`), after as many for the whole cache.
     let ahead: Memory
+    static let coldWindows = -64
     var scratch: ScratchPool
     var dictionaries: DictionaryCache
     #if !hasFeature(Embedded)

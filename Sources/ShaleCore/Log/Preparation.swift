@@ -13,7 +13,7 @@ extension Log {
         }
         PageCacheGuard(engine: engine).touchEnds(number, frame: frame)
         if isFast {
-            usesHugePages(frame)
+            if !geometry.hasSmallPages, !engine.pointee.files.isMemory { useHugePages(frame) }
             shim_sys_populate(engine.pointee.data + offset(ofFrame: frame), segmentSize)
         }
         return .done

@@ -49,7 +49,7 @@ struct Attachment {
             scratch.free()
             throw Failure.outOfMemory
         }
-        let size = roundUp(MemoryLayout<EngineState>.stride, to: 64), ahead = geometry.shards * Log.Ahead.size
+        let size = roundUp(MemoryLayout<EngineState>.stride, to: 64), ahead = (1 + geometry.shards) * Log.Ahead.size
         guard let memory = shim_aligned(64, size + ahead) else {
             scratch.free()
             dictionaries.free()
@@ -74,7 +74,7 @@ struct Attachment {
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
                 stale: configuration.stale == 0 ? block.stale : configuration.stale,
-                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, ahead: memory + size,
+                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, ahead: memory + (size + Log.Ahead.size),
                 scratch: scratch, dictionaries: dictionaries))
         return ref
     }

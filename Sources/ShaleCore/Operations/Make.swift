@@ -93,9 +93,9 @@ extension Shard {
     }
 
     /// Allocates the next frame before an append needs it under the lock, and populates it if the head fills fast; or
-    /// fetches the one that will be reused.
+    /// maps the one that will be reused.
     private func prepareNextFrame() {
-        guard log.wantsFrame else { return log.fetchNextFrame() }
+        guard log.wantsFrame else { return log.mapNextFrame() }
         guard let chosen = try? locked(waiting: .short, { $0.log.beginPreparing() }) else { return }
         let result = log.prepare(chosen.frame)
         try? locked(waiting: .short) { $0.log.endPreparing(chosen, result) }

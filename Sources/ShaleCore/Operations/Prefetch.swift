@@ -15,7 +15,7 @@ extension ShardReader {
             return false
         }
     }
-    @inline(__always) private func touch(_ location: UInt32, _ keyLength: Int) {
+    @inline(__always) fileprivate func touch(_ location: UInt32, _ keyLength: Int) {
         let p = log.address(location)
         _ = shim_load8(p)
         // (A key's end is inside the segment, if this is the key's record.)
@@ -29,5 +29,26 @@ extension ShardReader {
             UInt(bitPattern: offset) < UInt(bitPattern: log.segmentSize)
         else { return }
         prefetchLines(engine.pointee.data + (log.offset(ofFrame: frame) &+ offset), to: length)
+    }
+}
+
+extension ShardReader {
+    /// Reads the head of the record that a set will evict if there is no room, from the disk if need be.
+    @inline(__always) func fetchVictim() {
+        let heap = header[Field.heapCurrent] & 1
+        if header[Field.heapCounts[heap]] > 0 { fetchVictim(heap) }
+    }
+
+    @inline(never) private func fetchVictim(_ heap: Int) {
+        let item = victims.item(heap, 1).u64(0), low = Victims.Item.lowestHashBits(item), shape = table.shape
+        for home in shape.home(low)...max(shape.home(low), shape.home(low | Victims.Item.groupMask)) {
+            let isThere = table.hasSlot(ofHome: home, fingerprint: low, ignoring: Victims.Item.groupMask) { slot, _ in
+                guard Victims.rank(slot.use) == Victims.Item.rank(item) else { return false }
+                let location = slot.entry.location
+                if log.isSound(location) { touch(location, 1) }
+                return true
+            }
+            if isThere { return }
+        }
     }
 }
