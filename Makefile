@@ -14,8 +14,8 @@ NIGHTLY = demo-swift test-release-twice mutants stress test-containers sanitizer
 	test-wheel-arm64 test-adapters-llm
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
-	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-python \
-	bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
+	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-memory \
+	bench-python bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
 	test-adapters test-adapters-llm test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
@@ -209,6 +209,10 @@ bench-pauses: bench-program ## the longest set calls over minutes, also of other
 	$(BENCH)/Benchmarks/pauses --directory $(BENCH) --output $(BENCH)/results/pauses.json $(OPTIONS)
 	Benchmarks/report/merge $(BENCH)/results/pauses.json > Benchmarks/results/pauses.json
 	$(BENCH)/venv/bin/python Benchmarks/report/pauses Benchmarks/results/pauses.json
+
+bench-memory: bench-program ## gets and sets with memory for a quarter of the data, also of other stores: ten minutes; OPTIONS="--seconds 3"
+	$(BENCH)/Benchmarks/larger_than_memory --directory $(BENCH) --output $(BENCH)/results/larger_than_memory.json $(OPTIONS)
+	Benchmarks/report/merge $(BENCH)/results/larger_than_memory.json > Benchmarks/results/larger_than_memory.json
 
 bench-python: all ## the Python binding and other packages, some minutes; OPTIONS="--quick"
 	-@Scripts/setup redis-server
