@@ -615,6 +615,15 @@ static inline long shim_sys_release(void *p, size_t n) {
     return r;
 }
 
+/* Reads a byte. Returns whether that took longer than 10 us: it came from the disk, or the thread was interrupted. */
+static inline _Bool shim_load_is_slow(const void *p) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    (void)__atomic_load_n((const uint8_t *)p, __ATOMIC_SEQ_CST);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (to.tv_sec - from.tv_sec) * 1000000000 + (to.tv_nsec - from.tv_nsec) > 10000;
+}
+
 struct shim_stat {
     uint64_t device, inode, links, size, blocks /* of 512 bytes */, unit /* of reading and writing */;
     uint64_t changed; /* nanoseconds since 1970 (st_ctim, which cannot be set) */

@@ -4,7 +4,7 @@ import CShalePlatform
 /// the waits overlap.
 extension Engine {
     private static let group = 16, window = 64
-    /// After a record that was not in memory, so many windows are asked for.
+    /// How many windows are asked for before records are tested again.
     private static let coldWindows: UInt64 = 16
 
     /// `key` and `get` are called for each index.
@@ -21,13 +21,18 @@ extension Engine {
         }
     }
 
-    /// Asks the disk for all records of a window, if one of them, or of a recent window, is not in memory.
+    /// Asks the disk for all records of a window, if two of them, or of a recent window, were not in memory: a system
+    /// call for each.
     @inline(never)
     private func fetchRecords(_ start: Int, _ end: Int, _ key: (Int) -> Bytes) {
         if ref.pointee.files.isMemory { return }
         var left = ref.pointee.ahead.u64(EngineState.coldWindows)
-        if let p = record(key(start + (end - start) / 2)), !shim_sys_is_resident(p) { left = Engine.coldWindows }
-        if left == 0 { return }
+        if left == 0 {
+            guard let first = record(key(start)), shim_load_is_slow(first),
+                let second = record(key(start + 1)), shim_load_is_slow(second)
+            else { return }
+            left = Engine.coldWindows
+        }
         ref.pointee.ahead.set(EngineState.coldWindows, left - 1)
         for i in start..<end {
             // (Without a look at its head, its length is unknown: a page, or two at their border.)

@@ -41,13 +41,14 @@ extension Log {
         let start = known > at && known - at <= UInt64(segmentSize) ? known : at
         ahead.set(word, start &+ UInt64(step))
         let isNext = start >> UInt64(geometry.segmentShift) != at >> UInt64(geometry.segmentShift)
-        guard let frame = isNext ? next : frame, frame < geometry.framesPerShard, !engine.pointee.files.isMemory else {
-            return
-        }
-        let offset = Int(truncatingIfNeeded: start) & (segmentSize - 1) & ~(pageSize - 1)
+        guard let frame = isNext ? next : frame, frame >= 0, frame < geometry.framesPerShard,
+            numberWord(frame).u64(0) != 0, !engine.pointee.files.isMemory
+        else { return }
+        let offset = Int(truncatingIfNeeded: start) & (segmentSize - 1)
         let p = engine.pointee.data + (self.offset(ofFrame: frame) + offset)
-        let length = min(step + pageSize, segmentSize - offset)
-        if !shim_sys_are_resident(p, length) { shim_sys_will_need(p, length) }
+        let length = min(step, segmentSize - offset)
+        // (No system call while all is in memory. Twice, since a thread may be interrupted.)
+        if shim_load_is_slow(p), shim_load_is_slow(p + (length - 1)) { shim_sys_will_need(p, length) }
     }
 
     // MARK: The next head

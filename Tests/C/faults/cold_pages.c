@@ -68,7 +68,7 @@ static void replace(uint64_t key) {
     put(key, 2);
 }
 static void touch(uint64_t key) {
-    CHECK_STATUS(SHALE_OK, shale_touch(cache, &key, sizeof key, 0, 1000000));
+    CHECK_STATUS(SHALE_OK, shale_touch(cache, &key, sizeof key, 1000000));
 }
 static void drop(uint64_t key) {
     CHECK_STATUS(SHALE_OK, shale_remove(cache, &key, sizeof key, 0));
