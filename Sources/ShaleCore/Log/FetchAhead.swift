@@ -17,8 +17,8 @@ extension Log {
 
     /// Has the next sixteenth of a segment read from the disk as soon as less than an eighth is left of what was.
     @inline(__always) func fetchEnds() {
-        if isShort(Ahead.tail, tailNumber, tailOffset) { fetchTail() }
-        if isShort(Ahead.head, headNumber, headOffset) { fetchHead() }
+        while isShort(Ahead.tail, tailNumber, tailOffset) { fetchTail() }
+        while isShort(Ahead.head, headNumber, headOffset) { fetchHead() }
     }
 
     @inline(__always) private func position(_ number: UInt64, _ offset: Int) -> UInt64 {
