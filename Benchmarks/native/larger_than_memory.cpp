@@ -79,7 +79,8 @@ private:
 // A thread's calls.
 class Caller {
 public:
-    Caller(const driver *store, void *opened, const Data &data) : store(store), data(data), handle(store->attach(opened)) {
+    Caller(const driver *store, void *opened, const Data &data)
+        : store(store), data(data), handle(store->attach(opened)) {
         for (buffer &b : buffers)
             b = {malloc(room), 0, room};
     }
@@ -377,8 +378,8 @@ int main(int count, char **arguments) {
             char text[256];
             peer.functions->describe(text, sizeof text);
             bool evicting = peer.functions->traits & evicts;
-            results.peers.push_back(
-                {peer.name, std::string(text) + (evicting ? "; here 1.5 times what it stores" : "; here caches that fit")});
+            results.peers.push_back({peer.name, std::string(text) + (evicting ? "; here 1.5 times what it stores"
+                                                                              : "; here caches that fit")});
             run_in_group(choice, peer.functions, data, results);
             print(peer.functions, data.name, results);
             if (!choice.output.empty() && !stopped)

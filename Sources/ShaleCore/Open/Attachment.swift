@@ -74,7 +74,8 @@ struct Attachment {
                 compression: configuration.compression,
                 maxAge: configuration.maxAge == 0 ? block.maxAge : configuration.maxAge,
                 stale: configuration.stale == 0 ? block.stale : configuration.stale,
-                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits, ahead: memory + (size + Log.Ahead.size),
+                clock: Clock(configuration), privateGeneration: 0, waits: configuration.waits,
+                ahead: memory + (size + Log.Ahead.size),
                 scratch: scratch, dictionaries: dictionaries))
         return ref
     }
