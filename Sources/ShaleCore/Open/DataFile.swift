@@ -87,7 +87,7 @@ extension CacheFiles {
         }
         let data = try map(fd, geometry.dataSize, writable: writable, CacheFiles.dataName)
         keepPagesSmall(data, geometry.hasSmallPages ? geometry.dataSize : geometry.segments)
-        // Read-ahead of records that nobody asked for drives others out of memory.
+        // Read-ahead would drive records that are used out of memory, for others that are not.
         shim_sys_random_access(data, geometry.dataSize)
         return data
     }
