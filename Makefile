@@ -7,7 +7,8 @@ ARM64 = $(BUILD)-arm64
 MUSL = $(BUILD)-musl
 CONTAINERS = $(BUILD)-containers
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
-PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libsqlite3-dev memcached redis-server
+PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libtdb-dev libsqlite3-dev memcached \
+	redis-server
 CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool \
 	test-adapters test-tier wheel test-release
 NIGHTLY = demo-swift test-release-twice mutants stress test-containers sanitizers sanitize-swift histories fuzz bench \

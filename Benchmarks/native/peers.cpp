@@ -24,6 +24,7 @@ DRIVER(tkrzw_hash_lz4);
 DRIVER(tkrzw_cache);
 DRIVER(kyoto_hash);
 DRIVER(kyoto_cache);
+DRIVER(tdb_driver);
 DRIVER(sqlite_driver);
 DRIVER(memcached_driver);
 DRIVER(redis_driver);
@@ -51,6 +52,7 @@ std::vector<Peer> all_peers() {
         {"tkrzw-hash", &tkrzw_hash, "libtkrzw-dev"},
         {"tkrzw-hash-lz4", &tkrzw_hash_lz4, "libtkrzw-dev"},
         {"kyoto-hash", &kyoto_hash, "libkyotocabinet-dev"},
+        {"tdb", &tdb_driver, "libtdb-dev"},
         {"sqlite", &sqlite_driver, "libsqlite3-dev"},
         {"tkrzw-cache", &tkrzw_cache, "libtkrzw-dev"},
         {"kyoto-cache", &kyoto_cache, "libkyotocabinet-dev"},
