@@ -73,6 +73,8 @@ typedef struct {
     bool (*remove)(void *session, bytes key);
     /* May be NULL: then get is called for each. */
     void (*get_many)(void *session, size_t count, const bytes *keys, buffer *values, bool *found);
+    /* May be NULL: then set is called for each. */
+    void (*set_many)(void *session, size_t count, const bytes *keys, const bytes *values);
 
     /* All these may be NULL. */
     void (*settle)(void *store); /* finishes background work */

@@ -17,9 +17,9 @@ enum class Operation { get, set, remove, fetch }; // fetch: get, and set what wa
 
 class Group {
 public:
-    Group(const Data &data, bool with_values) : data(data), with_values(with_values) {
+    Group(const Data &data, bool with_values, size_t least = 2) : data(data), with_values(with_values) {
         size_t most = 8 * batch; // together in the processor's second cache, if they are small
-        size = with_values ? std::clamp<size_t>((128 << 10) / data.mean(), 2, most) : most;
+        size = with_values ? std::clamp<size_t>((128 << 10) / data.mean() / least * least, least, most) : most;
         keys.resize(size);
         values.resize(size);
         expected.resize(size);
@@ -99,6 +99,13 @@ public:
                 hits++;
             }
         return hits;
+    }
+    // `batch` of them.
+    void set_many(const bytes *keys, const bytes *values) {
+        if (store->set_many)
+            return store->set_many(handle, batch, keys, values);
+        for (size_t i = 0; i < batch; i++)
+            set(keys[i], values[i]);
     }
     const buffer &last() const { return buffers[0]; }
 

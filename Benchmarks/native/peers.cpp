@@ -16,6 +16,7 @@ DRIVER(shale_memory_dense);
 DRIVER(shale_clock);
 DRIVER(shale_memory_clock);
 DRIVER(lmdb_driver);
+DRIVER(mdbx_driver);
 DRIVER(rocksdb_driver);
 DRIVER(rocksdb_zstd);
 DRIVER(leveldb_driver);
@@ -28,6 +29,7 @@ DRIVER(tdb_driver);
 DRIVER(sqlite_driver);
 DRIVER(memcached_driver);
 DRIVER(redis_driver);
+DRIVER(valkey_driver);
 DRIVER(lru_map);
 
 std::vector<Peer> all_peers() {
@@ -46,6 +48,7 @@ std::vector<Peer> all_peers() {
         {"shale-clock", &shale_clock, ""},
         {"shale-memory-clock", &shale_memory_clock, ""},
         {"lmdb", &lmdb_driver, "liblmdb-dev"},
+        {"mdbx", &mdbx_driver, "libmdbx"},
         {"rocksdb", &rocksdb_driver, "librocksdb-dev"},
         {"rocksdb-zstd", &rocksdb_zstd, "librocksdb-dev"},
         {"leveldb", &leveldb_driver, "libleveldb-dev"},
@@ -59,6 +62,7 @@ std::vector<Peer> all_peers() {
         {"lru-map", &lru_map, ""},
         {"memcached", &memcached_driver, ""},
         {"redis", &redis_driver, ""},
+        {"valkey", &valkey_driver, ""},
     };
     for (Peer &peer : peers) {
         if (!peer.functions) {

@@ -1,6 +1,7 @@
 // Measurements: samples by data set, peer, work and metric.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <tuple>

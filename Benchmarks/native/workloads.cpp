@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 const std::vector<std::string> work_names{"fill",      "get_uniform", "get_zipf", "miss",    "get_many",
-                                          "mix",       "overwrite",   "delete",   "latency", "threads",
-                                          "processes", "reopen",      "full"};
+                                          "mix",       "overwrite",   "set_many", "delete",  "latency",
+                                          "threads",   "processes",   "reopen",   "full"};
 
 void die_with_parent() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -71,6 +71,7 @@ const Work overwrite{"overwrite", true, false, [](Group &group, Numbers &numbers
                          group.add(numbers.uniform(), Operation::set);
                          return true;
                      }};
+const Work set_many{"set_many", true, true, overwrite.next};
 
 uint64_t do_singly(Session &session, const Group &group) {
     uint64_t misses = 0;
@@ -82,7 +83,10 @@ uint64_t do_singly(Session &session, const Group &group) {
 uint64_t do_batches(Session &session, const Group &group) {
     uint64_t misses = 0;
     for (size_t i = 0; i < group.used; i += batch)
-        misses += batch - session.get_many(&group.keys[i], &group.expected[i]);
+        if (group.with_values)
+            session.set_many(&group.keys[i], &group.values[i]);
+        else
+            misses += batch - session.get_many(&group.keys[i], &group.expected[i]);
     return misses;
 }
 
@@ -99,9 +103,10 @@ void touch_memory(const Life &life, uint64_t lanes) {
 }
 
 Tally do_work(const Life &life, Session &session, const Work &work, uint64_t lane) {
-    Group group(*life.data, work.writes);
+    Group group(*life.data, work.writes, work.batches ? batch : 2);
     Numbers numbers(life, lane);
-    uint64_t left = work.writes ? life.data->count() : UINT64_MAX; // no more memory than touch_memory() has touched
+    // No more memory than touch_memory() has touched, in whole batches.
+    uint64_t left = work.writes ? life.data->count() / batch * batch : UINT64_MAX;
     return time_groups(
         group, life.seconds, [&](Group &group) { return left-- > 0 && work.next(group, numbers); },
         [&](const Group &group) { return work.batches ? do_batches(session, group) : do_singly(session, group); });
@@ -301,13 +306,13 @@ void live(const Life &life) {
 
     for (const Work *work : {&get_uniform, &get_zipf, &miss, &get_many})
         do_alone(life, *session, *work);
-    for (const Work *work : {&get_uniform, &get_zipf})
+    for (const Work *work : {&get_uniform, &get_zipf, &get_many})
         do_with_threads(life, opened, *work);
     if (life.wants("latency"))
         do_latency(life, *session, "latency_get", false, get_uniform.next);
-    for (const Work *work : {&mixed, &overwrite})
+    for (const Work *work : {&mixed, &overwrite, &set_many})
         do_alone(life, *session, *work);
-    for (const Work *work : {&mixed, &overwrite})
+    for (const Work *work : {&mixed, &overwrite, &set_many})
         do_with_threads(life, opened, *work);
     if (life.wants("latency"))
         do_latency(life, *session, "latency_set", true, overwrite.next);

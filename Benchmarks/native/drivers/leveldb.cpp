@@ -8,6 +8,7 @@
 #include <leveldb/cache.h>
 #include <leveldb/db.h>
 #include <leveldb/filter_policy.h>
+#include <leveldb/write_batch.h>
 
 namespace {
 
@@ -64,6 +65,14 @@ void set(void *session, bytes key, bytes value) {
     require(s->db->Put(leveldb::WriteOptions(), slice(key), slice(value)), "put");
 }
 
+void set_many(void *session, size_t count, const bytes *keys, const bytes *values) {
+    auto s = static_cast<Session *>(session);
+    leveldb::WriteBatch batch;
+    for (size_t i = 0; i < count; i++)
+        batch.Put(slice(keys[i]), slice(values[i]));
+    require(s->db->Write(leveldb::WriteOptions(), &batch), "write");
+}
+
 // The interface reads into a string only.
 bool get(void *session, bytes key, buffer *value) {
     auto s = static_cast<Session *>(session);
@@ -102,6 +111,7 @@ driver make() {
     d.set = set;
     d.get = get;
     d.remove = remove;
+    d.set_many = set_many;
     d.settle = settle;
     return d;
 }

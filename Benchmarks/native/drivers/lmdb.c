@@ -59,13 +59,20 @@ static MDB_val as_value(bytes b) {
     return (MDB_val){b.size, (void *)(uintptr_t)b.data};
 }
 
-static void set(void *handle, bytes key, bytes value) {
+/* One transaction for all. */
+static void set_many(void *handle, size_t count, const bytes *keys, const bytes *values) {
     session *s = handle;
-    MDB_val k = as_value(key), v = as_value(value);
     MDB_txn *transaction;
     require(mdb_txn_begin(s->store->environment, NULL, 0, &transaction), "begin");
-    require(mdb_put(transaction, s->store->table, &k, &v, 0), "put");
+    for (size_t i = 0; i < count; i++) {
+        MDB_val k = as_value(keys[i]), v = as_value(values[i]);
+        require(mdb_put(transaction, s->store->table, &k, &v, 0), "put");
+    }
     require(mdb_txn_commit(transaction), "commit");
+}
+
+static void set(void *handle, bytes key, bytes value) {
+    set_many(handle, 1, &key, &value);
 }
 
 static bool read_one(session *s, bytes key, buffer *value) {
@@ -119,4 +126,5 @@ const driver lmdb_driver = {.name = "lmdb",
                             .set = set,
                             .get = get,
                             .remove = remove_key,
-                            .get_many = get_many};
+                            .get_many = get_many,
+                            .set_many = set_many};

@@ -25,13 +25,31 @@ void *open(const settings *settings) {
     return new Server(find_program("memcached"), arguments, socket);
 }
 
+void expect_stored(Session *s) {
+    if (s->connection.line() != "STORED")
+        FAIL("memcached: a value was not stored");
+}
+
 void set(void *session, bytes key, bytes value) {
     auto s = static_cast<Session *>(session);
     char size[32];
     auto end = std::to_chars(size, size + sizeof size, value.size).ptr;
     s->connection.send({"set ", view(key), " 0 0 ", {size, size_t(end - size)}, "\r\n", view(value), "\r\n"});
-    if (s->connection.line() != "STORED")
-        FAIL("memcached: a value was not stored");
+    expect_stored(s);
+}
+
+// Pipelined: all requests before the first answer, which is short, so that no side waits with a full buffer.
+void set_many(void *session, size_t count, const bytes *keys, const bytes *values) {
+    auto s = static_cast<Session *>(session);
+    s->text.clear();
+    for (size_t i = 0; i < count; i++) {
+        ((s->text += "set ") += view(keys[i])) += " 0 0 ";
+        ((s->text += std::to_string(values[i].size)) += "\r\n") += view(values[i]);
+        s->text += "\r\n";
+    }
+    s->connection.send({s->text});
+    for (size_t i = 0; i < count; i++)
+        expect_stored(s);
 }
 
 // Reads "VALUE key flags size", then the value. False at "END".
@@ -107,6 +125,7 @@ driver make() {
     d.get = get;
     d.remove = remove;
     d.get_many = get_many;
+    d.set_many = set_many;
     return d;
 }
 

@@ -1,4 +1,4 @@
-// Redis over a Unix socket, without saving: one process, started and ended by this program.
+// Redis and Valkey over a Unix socket, without saving: one process, started and ended by this program.
 #include "driver.h"
 #include "server.hpp"
 
@@ -8,11 +8,7 @@
 
 namespace {
 
-const char *missing() {
-    return find_program("redis-server").empty() ? "the package redis-server" : nullptr;
-}
-
-void *open(const settings *settings) {
+void *open_with(const char *program, const settings *settings) {
     std::string socket = std::string(settings->directory) + "/socket";
     // clang-format off
     std::vector<std::string> arguments{"--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--save", "",
@@ -22,7 +18,7 @@ void *open(const settings *settings) {
     if (settings->capacity)
         arguments.insert(arguments.end(),
                          {"--maxmemory", std::to_string(settings->capacity), "--maxmemory-policy", "allkeys-lru"});
-    return new Server(find_program("redis-server"), arguments, socket);
+    return new Server(find_program(program), arguments, socket);
 }
 
 void append(std::string &text, std::string_view argument) {
@@ -51,17 +47,26 @@ bool take(Connection &connection, buffer *value) {
     return true;
 }
 
-void set(void *session, bytes key, bytes value) {
+void append_set(std::string &text, bytes key, bytes value) {
+    text += "*3\r\n$3\r\nSET\r\n";
+    append(text, view(key));
+    append(text, view(value));
+}
+
+// Pipelined: all requests before the first answer, which is short, so that no side waits with a full buffer.
+void set_many(void *session, size_t count, const bytes *keys, const bytes *values) {
     auto s = static_cast<Session *>(session);
-    char size[32];
-    auto end = std::to_chars(size, size + sizeof size, value.size).ptr;
-    s->text = "*3\r\n$3\r\nSET\r\n";
-    append(s->text, view(key));
-    s->text += '$';
-    s->text.append(size, size_t(end - size));
-    s->connection.send({s->text, "\r\n", view(value), "\r\n"});
-    if (s->connection.line() != "+OK")
-        FAIL("redis: a value was not stored");
+    s->text.clear();
+    for (size_t i = 0; i < count; i++)
+        append_set(s->text, keys[i], values[i]);
+    s->connection.send({s->text});
+    for (size_t i = 0; i < count; i++)
+        if (s->connection.line() != "+OK")
+            FAIL("redis: a value was not stored");
+}
+
+void set(void *session, bytes key, bytes value) {
+    set_many(session, 1, &key, &value);
 }
 
 bool get(void *session, bytes key, buffer *value) {
@@ -91,32 +96,47 @@ bool remove(void *session, bytes key) {
     return s->connection.line() == ":1";
 }
 
-void describe(char *text, size_t size) {
+void describe_with(const char *program, char *text, size_t size) {
     char version[128] = "";
-    if (FILE *program = popen((find_program("redis-server") + " --version").c_str(), "r")) {
-        if (!fgets(version, sizeof version, program))
+    if (FILE *output = popen((find_program(program) + " --version").c_str(), "r")) {
+        if (!fgets(version, sizeof version, output))
             version[0] = 0;
-        pclose(program);
+        pclose(output);
     }
     const char *from = strstr(version, "v=");
     snprintf(text, size, "%.*s, Unix socket, nothing saved", from ? int(strcspn(from + 2, " ")) : 0,
              from ? from + 2 : "");
 }
 
-driver make() {
+driver make(const char *name) {
     driver d = server_driver();
-    d.name = "redis";
-    d.describe = describe;
-    d.missing = missing;
-    d.open = open;
+    d.name = name;
     d.set = set;
     d.get = get;
     d.remove = remove;
     d.get_many = get_many;
+    d.set_many = set_many;
+    return d;
+}
+
+driver make_redis() {
+    driver d = make("redis");
+    d.missing = [] { return find_program("redis-server").empty() ? "the package redis-server" : nullptr; };
+    d.open = [](const settings *settings) { return open_with("redis-server", settings); };
+    d.describe = [](char *text, size_t size) { describe_with("redis-server", text, size); };
+    return d;
+}
+
+driver make_valkey() {
+    driver d = make("valkey");
+    d.missing = [] { return find_program("valkey-server").empty() ? "the package valkey-server" : nullptr; };
+    d.open = [](const settings *settings) { return open_with("valkey-server", settings); };
+    d.describe = [](char *text, size_t size) { describe_with("valkey-server", text, size); };
     return d;
 }
 
 } // namespace
 
-extern "C" const driver redis_driver;
-const driver redis_driver = make();
+extern "C" const driver redis_driver, valkey_driver;
+const driver redis_driver = make_redis();
+const driver valkey_driver = make_valkey();

@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/version.h>
+#include <rocksdb/write_batch.h>
 
 namespace {
 
@@ -48,9 +50,15 @@ void *open_with(const settings *settings, rocksdb::CompressionType compression) 
     }
     options.compression_per_level.clear();
     options.info_log_level = rocksdb::ERROR_LEVEL;
+#if ROCKSDB_MAJOR >= 11
+    std::unique_ptr<rocksdb::DB> db;
+    require(rocksdb::DB::Open(options, settings->directory, &db), "open");
+    return db.release();
+#else
     rocksdb::DB *db = nullptr;
     require(rocksdb::DB::Open(options, settings->directory, &db), "open");
     return db;
+#endif
 }
 
 void *open_lz4(const settings *settings) {
@@ -84,6 +92,14 @@ void detach(void *session) {
 void set(void *session, bytes key, bytes value) {
     auto s = static_cast<Session *>(session);
     require(s->db->Put(s->writing, slice(key), slice(value)), "put");
+}
+
+void set_many(void *session, size_t count, const bytes *keys, const bytes *values) {
+    auto s = static_cast<Session *>(session);
+    rocksdb::WriteBatch batch;
+    for (size_t i = 0; i < count; i++)
+        require(batch.Put(slice(keys[i]), slice(values[i])), "put");
+    require(s->db->Write(s->writing, &batch), "write");
 }
 
 bool take(rocksdb::PinnableSlice &from, buffer *value) {
@@ -144,6 +160,7 @@ driver make(const char *name, void *(*open)(const settings *)) {
     d.get = get;
     d.remove = remove;
     d.get_many = get_many;
+    d.set_many = set_many;
     d.settle = settle;
     return d;
 }

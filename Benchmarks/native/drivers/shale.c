@@ -108,7 +108,7 @@ static bool get(void *handle, bytes key, buffer *value) {
 }
 
 _Static_assert(sizeof(bytes) == sizeof(shale_bytes) && offsetof(bytes, size) == offsetof(shale_bytes, size),
-               "keys are passed on as they are");
+               "keys and values are passed on as they are");
 
 static void get_many(void *handle, size_t count, const bytes *keys, buffer *values, bool *found) {
     session *s = handle;
@@ -128,6 +128,13 @@ static void get_many(void *handle, size_t count, const bytes *keys, buffer *valu
             values[start + i].size = s->values[i].size;
         }
     }
+}
+
+static void set_many(void *handle, size_t count, const bytes *keys, const bytes *values) {
+    session *s = handle;
+    require(shale_set_many(s->cache, count, (const shale_bytes *)(const void *)keys,
+                           (const shale_bytes *)(const void *)values, NULL, NULL),
+            "shale_set_many");
 }
 
 static bool remove_key(void *handle, bytes key) {
@@ -165,6 +172,7 @@ static void describe(char *text, size_t size) {
      .get = get,                                                                                                       \
      .remove = remove_key,                                                                                             \
      .get_many = get_many,                                                                                             \
+     .set_many = set_many,                                                                                             \
      .weigh = weigh,                                                                                                   \
      .remove_index = dropping}
 

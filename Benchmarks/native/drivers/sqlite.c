@@ -90,6 +90,15 @@ static void set(void *handle, bytes key, bytes value) {
     sqlite3_reset(s->set);
 }
 
+/* One transaction for all. */
+static void set_many(void *handle, size_t count, const bytes *keys, const bytes *values) {
+    session *s = handle;
+    require(s->connection, sqlite3_exec(s->connection, "BEGIN IMMEDIATE", NULL, NULL, NULL), "begin");
+    for (size_t i = 0; i < count; i++)
+        set(handle, keys[i], values[i]);
+    require(s->connection, sqlite3_exec(s->connection, "COMMIT", NULL, NULL, NULL), "commit");
+}
+
 static bool get(void *handle, bytes key, buffer *value) {
     session *s = handle;
     sqlite3_bind_blob(s->get, 1, key.data, (int)key.size, SQLITE_STATIC);
@@ -131,4 +140,5 @@ const driver sqlite_driver = {.name = "sqlite",
                               .set = set,
                               .get = get,
                               .remove = remove_key,
+                              .set_many = set_many,
                               .settle = settle};
