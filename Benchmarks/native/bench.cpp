@@ -220,8 +220,10 @@ void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t
         std::filesystem::create_directory(life.directory);
     };
     double begin = wall();
-    bool full_alone = life.works.size() == 1 && life.works.count("full");
-    if (!life.is(only_full) && !full_alone) {
+    // Works with a store of their own.
+    auto own = [&](const std::string &work) { return work == "full" || work == "written" || work == "workers"; };
+    bool own_alone = !life.works.empty() && std::all_of(life.works.begin(), life.works.end(), own);
+    if (!life.is(only_full) && !own_alone) {
         afresh();
         if (stage(live) && !life.is(in_memory) && stage(live_as_two) && stage(reopen))
             stage(remove_all);
@@ -229,6 +231,15 @@ void Run::measure(const Plan &plan, const Data &data, const Peer &peer, uint64_t
     if (life.is(evicts) && life.wants("full") && full_capacity(data) >= peer.functions->least_capacity) {
         afresh();
         stage(live_full);
+    }
+    // These take a minute, so they have to be named.
+    if (!life.is(in_memory) && life.works.count("written")) {
+        afresh();
+        stage(live_written);
+    }
+    if (life.is(evicts) && life.works.count("workers") && full_capacity(data) >= peer.functions->least_capacity) {
+        afresh();
+        stage(live_workers);
     }
     std::filesystem::remove_all(life.directory);
     printf("  round %llu of %llu: %-24s %5.1f s\n", (unsigned long long)round + 1, (unsigned long long)rounds,

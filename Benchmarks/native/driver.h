@@ -76,6 +76,11 @@ typedef struct {
     /* May be NULL: then set is called for each. */
     void (*set_many)(void *session, size_t count, const bytes *keys, const bytes *values);
 
+    /* May be NULL: then all callers that miss a key load it. As get, but of the callers in all processes that miss a
+     * key only one gets false, and fulfils it with the loaded value, for which the others wait. */
+    bool (*get_or_lease)(void *session, bytes key, buffer *value);
+    void (*fulfil)(void *session, bytes key, bytes value);
+
     /* All these may be NULL. */
     void (*settle)(void *store); /* finishes background work */
     void (*weigh)(void *store, footprint *footprint);

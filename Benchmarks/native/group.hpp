@@ -83,6 +83,16 @@ public:
             check(buffers[0], expected);
         return found;
     }
+    // False: the caller is to load the value and to fulfil the key.
+    bool get_or_lease(bytes key, const Expected &expected) {
+        if (!store->get_or_lease)
+            return get(key, expected);
+        bool found = store->get_or_lease(handle, key, &buffers[0]);
+        if (found)
+            check(buffers[0], expected);
+        return found;
+    }
+    void fulfil(bytes key, bytes value) { (store->fulfil ? store->fulfil : store->set)(handle, key, value); }
     // How many were found, of `batch`.
     size_t get_many(const bytes *keys, const Expected *expected) {
         size_t hits = 0;

@@ -115,6 +115,9 @@ void Results::print(const std::string &data, const std::vector<std::string> &pee
         }
     }
     printf("\n");
+    for (const auto &[key, values] : samples)
+        if (key.data == data && (key.work.compare(0, 7, "written") == 0 || key.work.compare(0, 7, "workers") == 0))
+            printf("%-24s %-14s %-18s %.4g\n", key.peer.c_str(), key.work.c_str(), key.metric.c_str(), middle(values));
     fflush(stdout);
 }
 

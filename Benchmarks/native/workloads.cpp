@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -15,7 +16,8 @@
 
 const std::vector<std::string> work_names{"fill",      "get_uniform", "get_zipf", "miss",    "get_many",
                                           "mix",       "overwrite",   "set_many", "delete",  "latency",
-                                          "threads",   "processes",   "reopen",   "full"};
+                                          "threads",   "processes",   "reopen",   "full",    "written",
+                                          "workers"};
 
 void die_with_parent() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -383,6 +385,55 @@ void live_full(const Life &life) {
         group.add(fresh++, Operation::set);
         return true;
     });
+    session.reset();
+    life.store->close(opened);
+}
+
+void live_written(const Life &life) {
+    // After as many bytes were set, everything is written to disk: as the kernel does after 30 seconds, here at a
+    // thousand sets of 1 KiB a second.
+    constexpr uint64_t between_syncs = 32 << 20;
+    const Data &data = *life.data;
+    settings settings = life.settings_with(life.is(evicts) ? data.raw_bytes() : 0);
+    void *opened = life.store->open(&settings);
+    auto session = std::make_unique<Session>(life.store, opened, data);
+    int directory = open(life.directory.c_str(), O_RDONLY | O_DIRECTORY);
+    Numbers numbers(life, 0);
+
+    // Until `bytes` were set.
+    auto pass = [&](uint64_t bytes, const Next &next) {
+        Group group(data, true);
+        for (uint64_t set = 0, unsynced = 0; set < bytes;) {
+            for (group.used = 0; group.used < group.size;)
+                next(group, numbers);
+            do_singly(*session, group);
+            for (size_t i = 0; i < group.used; i++)
+                if (group.operations[i] == Operation::set)
+                    unsynced += group.keys[i].size + group.values[i].size;
+            if (unsynced >= between_syncs) {
+                syncfs(directory);
+                set += unsynced;
+                unsynced = 0;
+            }
+        }
+    };
+    uint64_t at = 0;
+    pass(data.raw_bytes(), [&](Group &group, Numbers &) {
+        group.add(at++ % data.count(), Operation::set);
+        return true;
+    });
+    pass(data.raw_bytes(), overwrite.next);
+    for (const Work *work : {&overwrite, &mixed}) {
+        uint64_t bytes = 2 * data.raw_bytes() / between_syncs * between_syncs;
+        uint64_t own = written_by_this_process(), disk = written_to_disk_of(life.directory);
+        pass(bytes, work->next);
+        std::string name = work == &mixed ? "written_mix" : "written";
+        life.report(name, "per_byte_set", double(written_by_this_process() - own) / double(bytes));
+        if (disk)
+            life.report(name, "disk_per_byte_set", double(written_to_disk_of(life.directory) - disk) / double(bytes));
+    }
+    life.report("written", "disk_bytes", double(disk_bytes(life.directory)) / double(data.raw_bytes()));
+    close(directory);
     session.reset();
     life.store->close(opened);
 }

@@ -36,6 +36,11 @@ void remove_all(const Life &life);
 void live_full(const Life &life);
 uint64_t full_capacity(const Data &data);
 
+// Bytes written to disk for each byte set, in a store on disk with room for the data.
+void live_written(const Life &life);
+// Eight processes with room for a quarter of the data in all.
+void live_workers(const Life &life);
+
 // For children: they end if this program ends.
 void die_with_parent();
 

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string>
 
+#include <unistd.h>
+
 namespace {
 
 void *open_with(const char *program, const settings *settings) {
@@ -96,6 +98,32 @@ bool remove(void *session, bytes key) {
     return s->connection.line() == ":1";
 }
 
+std::string lock_of(bytes key) {
+    return "lock:" + std::string(view(key));
+}
+
+// The usual lock of a key's load.
+bool get_or_lease(void *session, bytes key, buffer *value) {
+    auto s = static_cast<Session *>(session);
+    for (;; usleep(500)) {
+        if (get(session, key, value))
+            return true;
+        s->text = "*6\r\n$3\r\nSET\r\n";
+        append(s->text, lock_of(key));
+        for (const char *argument : {"1", "NX", "PX", "30000"})
+            append(s->text, argument);
+        s->connection.send({s->text});
+        if (s->connection.line() == "+OK")
+            return false;
+    }
+}
+
+void fulfil(void *session, bytes key, bytes value) {
+    set(session, key, value);
+    std::string lock = lock_of(key);
+    remove(session, {lock.data(), lock.size()});
+}
+
 void describe_with(const char *program, char *text, size_t size) {
     char version[128] = "";
     if (FILE *output = popen((find_program(program) + " --version").c_str(), "r")) {
@@ -116,6 +144,8 @@ driver make(const char *name) {
     d.remove = remove;
     d.get_many = get_many;
     d.set_many = set_many;
+    d.get_or_lease = get_or_lease;
+    d.fulfil = fulfil;
     return d;
 }
 

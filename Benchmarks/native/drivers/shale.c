@@ -10,6 +10,7 @@ enum { batch = 64 };
 typedef struct {
     shale_cache *cache;
     shale_value value, values[batch]; /* their buffers are the caller's */
+    uint64_t lease;
 } session;
 
 static void require(shale_status status, const char *what) {
@@ -107,6 +108,27 @@ static bool get(void *handle, bytes key, buffer *value) {
     return true;
 }
 
+static bool get_or_lease(void *handle, bytes key, buffer *value) {
+    session *s = handle;
+    s->value.data = value->data;
+    s->value.capacity = value->capacity;
+    shale_lease_options options = {.struct_size = sizeof options, .wait_ms = 30000};
+    if (shale_lease(s->cache, key.data, key.size, &options, &s->value, &s->lease) != SHALE_OK)
+        return false;
+    value->data = s->value.data;
+    value->size = s->value.size;
+    return true;
+}
+
+static void fulfil(void *handle, bytes key, bytes value) {
+    session *s = handle;
+    shale_set_options fenced = {.struct_size = sizeof fenced, .flags = SHALE_SET_IF_UNCHANGED, .version = s->lease};
+    shale_status status = shale_set(s->cache, key.data, key.size, value.data, value.size, s->lease ? &fenced : NULL);
+    require(status == SHALE_CONFLICT ? SHALE_OK : status, "shale_set");
+    if (s->lease)
+        shale_release(s->cache, key.data, key.size, s->lease);
+}
+
 _Static_assert(sizeof(bytes) == sizeof(shale_bytes) && offsetof(bytes, size) == offsetof(shale_bytes, size),
                "keys and values are passed on as they are");
 
@@ -173,6 +195,8 @@ static void describe(char *text, size_t size) {
      .remove = remove_key,                                                                                             \
      .get_many = get_many,                                                                                             \
      .set_many = set_many,                                                                                             \
+     .get_or_lease = get_or_lease,                                                                                     \
+     .fulfil = fulfil,                                                                                                 \
      .weigh = weigh,                                                                                                   \
      .remove_index = dropping}
 
