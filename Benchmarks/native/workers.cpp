@@ -23,10 +23,10 @@ struct Shared {
     } results[phases][workers];
 };
 
-// Returns after `count` arrivals in all.
-void meet(Shared *shared, size_t count) {
+// A point that all workers and their parent reach before any goes on: the numbers are 1, 2, 3, ...
+void meet(Shared *shared, size_t number) {
     shared->arrived++;
-    while (shared->arrived < count)
+    while (shared->arrived < number * (workers + 1))
         usleep(1000);
 }
 
@@ -53,27 +53,31 @@ void live_workers(const Life &life) {
     bool inherited = life.is(processes_fork), alone = !inherited && !life.is(processes_open);
     settings settings = life.settings_with(full_capacity(data) / (alone ? workers : 1));
     uint64_t requests = data.count() / 4; // of each worker in each phase
-    uint64_t memory_before = proportional_bytes(0);
     auto shared = static_cast<Shared *>(
         mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    uint64_t memory_before = proportional_bytes(0);
     void *opened = inherited ? life.store->open(&settings) : nullptr;
+    double memory = double(proportional_bytes(0)) - double(memory_before);
     pid_t children[workers];
-    constexpr size_t everyone = workers + 1;
     for (size_t lane = 0; lane < workers; lane++)
         if ((children[lane] = fork()) == 0) {
             die_with_parent();
+            std::vector<char> first(64 << 10); // what any process takes, with its first huge page, does not count
+            size_t met = 0;
+            meet(shared, ++met);
+            meet(shared, ++met); // the memory is measured
             void *store = opened ? opened : life.store->open(&settings);
             {
                 Session session(life.store, store, data);
                 uint64_t from = mix(life.round * workers + lane);
                 for (size_t phase = 0; phase < phases; phase++) {
-                    meet(shared, (phase + 1) * everyone);
+                    meet(shared, ++met);
                     double start = wall();
                     shared->results[phase][lane].loads = work(data, session, from + phase * requests, requests);
                     shared->results[phase][lane].wall = wall() - start;
                 }
-                meet(shared, (phases + 1) * everyone);
-                meet(shared, (phases + 2) * everyone); // until the memory is measured
+                meet(shared, ++met);
+                meet(shared, ++met); // the memory is measured
             }
             if (!opened)
                 life.store->close(store);
@@ -83,22 +87,29 @@ void live_workers(const Life &life) {
         if (!fine)
             FAIL("%s: a worker failed", life.store->name);
     };
-    for (size_t phase = 0; phase <= phases; phase++) {
+    size_t met = 0;
+    auto meet_workers = [&] {
         shared->arrived++;
-        while (shared->arrived < (phase + 1) * everyone) {
+        for (met++; shared->arrived < met * (workers + 1); usleep(1000))
             for (pid_t child : children)
                 require(waitpid(child, nullptr, WNOHANG) == 0);
-            usleep(1000);
-        }
-    }
-    uint64_t memory = proportional_bytes(0);
-    for (pid_t child : children)
-        memory += proportional_bytes(child);
+    };
+    auto all_memory = [&] {
+        double sum = double(proportional_bytes(0));
+        for (pid_t child : children)
+            sum += double(proportional_bytes(child));
+        return sum;
+    };
+    meet_workers();
+    memory -= all_memory();
+    for (size_t phase = 0; phase <= phases + 1; phase++)
+        meet_workers();
+    memory += all_memory();
     footprint footprint{};
     if (opened && life.store->weigh)
         life.store->weigh(opened, &footprint);
     if (footprint.server)
-        memory += proportional_bytes(footprint.server);
+        memory += double(proportional_bytes(footprint.server));
     shared->arrived++;
     for (pid_t child : children) {
         int status = 0;
@@ -117,7 +128,7 @@ void live_workers(const Life &life) {
         life.report(name, "hit_ratio", 1 - loads / double(requests * workers));
         life.report(name, "rate", rate);
     }
-    life.report("workers", "memory_share", double(memory - memory_before) / double(full_capacity(data)));
+    life.report("workers", "memory_share", memory / double(full_capacity(data)));
     if (opened)
         life.store->close(opened);
     munmap(shared, sizeof(Shared));
