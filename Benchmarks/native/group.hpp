@@ -31,8 +31,8 @@ public:
     }
 
     // Numbers from the count on are keys of their own, with the value of the remainder.
-    void add(uint64_t number, Operation operation) {
-        uint64_t of_value = number % data.count();
+    void add(uint64_t number, Operation operation) { add(number, operation, number % data.count()); }
+    void add(uint64_t number, Operation operation, uint64_t of_value) {
         make_key(&names[used * data.key_size], data.key_size, number);
         operations[used] = operation;
         expected[used] = data.expected[of_value];

@@ -400,12 +400,18 @@ void live_written(const Life &life) {
     int directory = open(life.directory.c_str(), O_RDONLY | O_DIRECTORY);
     Numbers numbers(life, 0);
 
+    // Each set of a key stores the value of the next number, as a store may write nothing for an equal one.
+    std::vector<uint32_t> sets(data.count());
+    auto add = [&](Group &group, uint64_t number, Operation operation) {
+        group.add(number, operation, (number + sets[number] + (operation == Operation::set)) % data.count());
+        sets[number] += operation == Operation::set;
+    };
     // Until `bytes` were set.
-    auto pass = [&](uint64_t bytes, const Next &next) {
+    auto pass = [&](uint64_t bytes, const std::function<void(Group &)> &next) {
         Group group(data, true);
         for (uint64_t set = 0, unsynced = 0; set < bytes;) {
             for (group.used = 0; group.used < group.size;)
-                next(group, numbers);
+                next(group);
             do_singly(*session, group);
             for (size_t i = 0; i < group.used; i++)
                 if (group.operations[i] == Operation::set)
@@ -418,20 +424,24 @@ void live_written(const Life &life) {
         }
     };
     uint64_t at = 0;
-    pass(data.raw_bytes(), [&](Group &group, Numbers &) {
-        group.add(at++ % data.count(), Operation::set);
-        return true;
-    });
-    pass(data.raw_bytes(), overwrite.next);
-    for (const Work *work : {&overwrite, &mixed}) {
+    auto each = [&](Group &group) { add(group, at++ % data.count(), Operation::set); };
+    auto overwrites = [&](Group &group) { add(group, numbers.uniform(), Operation::set); };
+    auto mixes = [&](Group &group) {
+        bool sets = numbers.tenth();
+        add(group, numbers.uniform(), sets ? Operation::set : Operation::get);
+    };
+    pass(data.raw_bytes(), each);
+    pass(data.raw_bytes(), overwrites);
+    auto measure = [&](const std::string &name, const std::function<void(Group &)> &next) {
         uint64_t bytes = 2 * data.raw_bytes() / between_syncs * between_syncs;
         uint64_t own = written_by_this_process(), disk = written_to_disk_of(life.directory);
-        pass(bytes, work->next);
-        std::string name = work == &mixed ? "written_mix" : "written";
+        pass(bytes, next);
         life.report(name, "per_byte_set", double(written_by_this_process() - own) / double(bytes));
         if (disk)
             life.report(name, "disk_per_byte_set", double(written_to_disk_of(life.directory) - disk) / double(bytes));
-    }
+    };
+    measure("written", overwrites);
+    measure("written_mix", mixes);
     life.report("written", "disk_bytes", double(disk_bytes(life.directory)) / double(data.raw_bytes()));
     close(directory);
     session.reset();

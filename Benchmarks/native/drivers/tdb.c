@@ -63,7 +63,8 @@ static void describe(char *text, size_t size) {
     Dl_info library;
     char *path = dladdr((void *)(uintptr_t)tdb_open_ex, &library) ? realpath(library.dli_fname, NULL) : NULL;
     const char *version = path ? strstr(path, ".so.") : NULL;
-    snprintf(text, size, "%s, NOSYNC, two buckets an entry, the whole file mapped", version ? version + 4 : "unknown");
+    snprintf(text, size, "%s, NOSYNC, two buckets an entry, the whole file mapped, writes nothing for an equal value",
+             version ? version + 4 : "unknown");
     free(path);
 }
 
