@@ -119,14 +119,14 @@ void live_workers(const Life &life) {
 
     for (size_t phase = 0; phase < phases; phase++) {
         std::string name = phase ? "workers" : "workers_cold";
-        double loads = 0, rate = 0;
+        double loads = 0, longest = 0;
         for (const auto &result : shared->results[phase]) {
             loads += double(result.loads);
-            rate += double(requests) / result.wall;
+            longest = std::max(longest, result.wall);
         }
         life.report(name, "loads", loads);
         life.report(name, "hit_ratio", 1 - loads / double(requests * workers));
-        life.report(name, "rate", rate);
+        life.report(name, "rate", double(requests * workers) / longest);
     }
     life.report("workers", "memory_share", memory / double(full_capacity(data)));
     if (opened)

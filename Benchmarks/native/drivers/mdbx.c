@@ -20,6 +20,11 @@ static void require(int status, const char *what) {
         FAIL("mdbx: %s: %s", what, mdbx_strerror(status));
 }
 
+/* At once, since it also notes each fork. */
+__attribute__((constructor)) static void print_no_notices(void) {
+    mdbx_setup_debug(MDBX_LOG_ERROR, MDBX_DBG_DONTCHANGE, NULL);
+}
+
 static MDBX_txn *begin(store *s, MDBX_txn_flags_t flags) {
     MDBX_txn *transaction;
     require(mdbx_txn_begin(s->environment, NULL, flags, &transaction), "begin");
@@ -28,7 +33,6 @@ static MDBX_txn *begin(store *s, MDBX_txn_flags_t flags) {
 
 static void *open_mdbx(const settings *settings) {
     store *s = calloc(1, sizeof *s);
-    mdbx_setup_debug(MDBX_LOG_ERROR, MDBX_DBG_DONTCHANGE, NULL); /* no notices */
     intptr_t most = (intptr_t)(settings->raw_bytes + settings->entries * 64) * 8 + (1 << 28);
     require(mdbx_env_create(&s->environment), "create");
     require(mdbx_env_set_geometry(s->environment, -1, -1, most, 64 << 20, 0, -1), "geometry");
