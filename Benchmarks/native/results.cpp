@@ -91,8 +91,9 @@ double Results::median(const Key &key) const {
 
 void Results::print(const std::string &data, const std::vector<std::string> &peers) const {
     static const char *const columns[] = {
-        "fill",   "get_uniform",    "get_zipf",    "miss",   "get_many",    "mix",            "overwrite", "set_many",
-        "delete", "get_uniform@2t", "get_many@2t", "mix@2t", "set_many@2t", "get_uniform@2p", "mix@2p",    "full"};
+        "fill",     "get_uniform", "get_zipf",       "miss",        "get_many", "mix",         "overwrite",
+        "set_many", "delete",      "get_uniform@2t", "get_many@2t", "mix@2t",   "set_many@2t", "get_uniform@2p",
+        "mix@2p",   "full"};
     std::vector<std::string> shown;
     for (const char *column : columns)
         for (const std::string &peer : peers)

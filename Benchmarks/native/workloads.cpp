@@ -14,10 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-const std::vector<std::string> work_names{"fill",      "get_uniform", "get_zipf", "miss",    "get_many",
-                                          "mix",       "overwrite",   "set_many", "delete",  "latency",
-                                          "threads",   "processes",   "reopen",   "full",    "written",
-                                          "workers"};
+const std::vector<std::string> work_names{"fill",      "get_uniform", "get_zipf", "miss",    "get_many", "mix",
+                                          "overwrite", "set_many",    "delete",   "latency", "threads",  "processes",
+                                          "reopen",    "full",        "written",  "workers"};
 
 void die_with_parent() {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
