@@ -1,4 +1,4 @@
-/* tdb: a hash table in a mapped file, written in place; two buckets an entry, byte-range locks. */
+/* tdb: a hash table in a mapped file, written in place; two buckets an entry, no locks. */
 #define _GNU_SOURCE
 #include "driver.h"
 
@@ -20,8 +20,8 @@ static TDB_DATA datum(bytes b) {
 static void *open_tdb(const settings *settings) {
     char path[600];
     snprintf(path, sizeof path, "%s/cache.tdb", settings->directory);
-    struct tdb_context *table = tdb_open_ex(path, (int)(settings->entries * 2) + 1024, TDB_NOSYNC, O_RDWR | O_CREAT,
-                                            0600, NULL, tdb_jenkins_hash);
+    struct tdb_context *table = tdb_open_ex(path, (int)(settings->entries * 2) + 1024, TDB_NOSYNC | TDB_NOLOCK,
+                                            O_RDWR | O_CREAT, 0600, NULL, tdb_jenkins_hash);
     require(table, NULL, path);
     return table;
 }
@@ -63,13 +63,14 @@ static void describe(char *text, size_t size) {
     Dl_info library;
     char *path = dladdr((void *)(uintptr_t)tdb_open_ex, &library) ? realpath(library.dli_fname, NULL) : NULL;
     const char *version = path ? strstr(path, ".so.") : NULL;
-    snprintf(text, size, "%s, NOSYNC, two buckets an entry, the whole file mapped, writes nothing for an equal value",
+    snprintf(text, size,
+             "%s, NOSYNC, NOLOCK, two buckets an entry, the whole file mapped, writes nothing for an equal value",
              version ? version + 4 : "unknown");
     free(path);
 }
 
 const driver tdb_driver = {.name = "tdb",
-                           .traits = processes_open,
+                           .traits = 0,
                            .describe = describe,
                            .open = open_tdb,
                            .close = close_tdb,

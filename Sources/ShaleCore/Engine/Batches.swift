@@ -45,8 +45,8 @@ extension Engine {
         let hash = shim_hash_short(bytes.start, bytes.count, ref.pointee.secret), shard = Shard(ref, keyHash: hash)
         var found: Memory?
         shard.table.probe(UInt32(truncatingIfNeeded: hash)) { _, word0 in
-            let location = word0.location
-            if shard.log.isSound(location) { found = shard.log.address(location) }
+            // (A load could raise a signal where no segment is.)
+            if let spot = shard.log.spot(word0.location), spot.address.number != 0 { found = spot.at }
             return true
         }
         return found

@@ -9,18 +9,21 @@ extension ShardReader {
     @inline(never) func fetchRecord(_ key: Key) {
         table.probe(key.hashBits) { _, word0 in
             let location = word0.location
-            guard log.isSound(location) else { return false }
-            touch(location, key.length)
-            if word0.isTouched, let target = touchTarget(location), log.isSound(target) { touch(target, key.length) }
-            return false
+            if touch(location, key.length), word0.isTouched, let target = touchTarget(location) {
+                touch(target, key.length)
+            }
+            return true
         }
     }
-    @inline(__always) fileprivate func touch(_ location: UInt32, _ keyLength: Int) {
-        let p = log.address(location)
-        _ = shim_load8(p)
+    /// Returns false for a location that has no segment: a load could raise a signal there.
+    @inline(__always) @discardableResult
+    fileprivate func touch(_ location: UInt32, _ keyLength: Int) -> Bool {
+        guard let spot = log.spot(location), spot.address.number != 0 else { return false }
+        _ = shim_load8(spot.at)
         // (A key's end is inside the segment, if this is the key's record.)
         let end = RecordHeader.size &+ keyLength
-        if log.offsetInSegment(location) &+ end <= log.segmentSize { _ = shim_load8(p + (end &- 1)) }
+        if log.offsetInSegment(location) &+ end <= log.segmentSize { _ = shim_load8(spot.at + (end &- 1)) }
+        return true
     }
 
     @inline(__always) func prefetchHead(_ length: Int) {
@@ -36,7 +39,7 @@ extension ShardReader {
     /// Reads the head of the record that a set will evict if there is no room, from the disk if need be.
     @inline(__always) func fetchVictim() {
         let heap = header[Field.heapCurrent] & 1
-        if header[Field.heapCounts[heap]] > 0 { fetchVictim(heap) }
+        if header[Field.heapCounts[heap]] > 0, !engine.pointee.files.isMemory { fetchVictim(heap) }
     }
 
     @inline(never) private func fetchVictim(_ heap: Int) {
@@ -44,8 +47,7 @@ extension ShardReader {
         for home in shape.home(low)...max(shape.home(low), shape.home(low | Victims.Item.groupMask)) {
             let isThere = table.hasSlot(ofHome: home, fingerprint: low, ignoring: Victims.Item.groupMask) { slot, _ in
                 guard Victims.rank(slot.use) == Victims.Item.rank(item) else { return false }
-                let location = slot.entry.location
-                if log.isSound(location) { touch(location, 1) }
+                touch(slot.entry.location, 1)
                 return true
             }
             if isThere { return }

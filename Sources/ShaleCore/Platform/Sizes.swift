@@ -20,7 +20,7 @@ enum Sizes {
     static let growth = 1, shrinkage = 1, mostMultiplied = 8, mostDoubled = 8
     static let prepare = 16, grow = 24, full = 40, shrink = 10, sparse = 5, shrunk = 16
     static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8
-    static let givesPagesBackEvery = 4
+    static let givesPagesBackEvery = 4, preparesEvery = 1
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
     static let renumberStampsAt: UInt64 = 1 << 8, laterStamps: UInt64 = 1 << 5, lateStamps: UInt64 = 8
@@ -70,7 +70,9 @@ enum Sizes {
     static let share = 512
     /// Parts of a large value cleared at once; homes that a set sweeps for tags whose cells are to be given back.
     static let partsAtOnce = 16, tagStepsPerSet = 40
-    static let givesPagesBackEvery = 64
+    /// Sets between two at which pages are given back, or allocated for a larger table. (Until the table grows, there
+    /// are nine times as many sets as chunks to allocate.)
+    static let givesPagesBackEvery = 64, preparesEvery = 4
 
     /// Buckets of a shard that lie together in the index, before the next shard's; bytes of each generation of tags in
     /// front of them; the smallest heap of victims, two of which fill a page.

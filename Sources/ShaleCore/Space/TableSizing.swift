@@ -72,7 +72,10 @@ extension ShardWriter {
 
     /// Allocates a chunk of the larger table, so that the insertion which begins to grow it need not allocate all.
     private func prepareGrowth(_ shape: TableShape) {
-        if change.hasPrepared { return }
+        let isDue = header[Field.sets] & (Sizes.preparesEvery - 1) == 0
+        if change.hasPrepared || !isDue || !fits(geometry.shardIndexBytes(buckets: TableShape.grown(shape.buckets))) {
+            return
+        }
         change.hasPrepared = true
         let next = multiplied(shape)?.nextBuckets ?? TableShape.grown(shape.buckets)
         let ready = Table.chunksEnd(header), end = Table.bytes(of: next)
