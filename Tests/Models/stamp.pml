@@ -1,7 +1,7 @@
 /* Stamp: a reader gives the slot that it saw a fresh stamp, while a writer puts another entry there. The entry keeps its
  * own second word (its stamp and expiry), but for a stamp that a reader of itself has given.
  *
- * code: Sources/ShaleCore/Operations/Use.swift: if !slot.replace(word1, with: word1.used(stamp: stamp))
+ * code: Sources/ShaleCore/Operations/Use.swift: return slot.replace(word1, with: word1.used(stamp: stamp)) ? nil : stamp
  * code: Sources/ShaleCore/Index/TableInsertion.swift: slot.release(word1)
  * code: Sources/ShaleCore/Operations/ReadSteps.swift: if !slot.acquiredEntry.isSame(as: word0) { throw .moved } */
 #include "memory.inc"
