@@ -65,6 +65,9 @@ extension Engine {
         _ version: inout UInt64, _ change: inout Change
     ) throws(Failure) -> PutOutcome {
         let secret = ref.pointee.secret
+        // (Compressing took long enough for its slot to arrive from memory; else hashing goes first.)
+        let isCompressed = encoded.codec != RecordHeader.Codec.raw
+        if isCompressed { shard.reader.fetchRecord(entry.key) }
         var tags = options.tags
         let header = entry.header(kind, options, encoded, raw: raw)
         if header.length > shard.log.segmentRoom {
@@ -76,7 +79,7 @@ extension Engine {
         let body = bodyHash(
             meta: options.meta.start, metaLength: options.meta.count, stored: encoded.bytes,
             storedLength: encoded.count, secret: secret)
-        shard.reader.fetchRecord(entry.key)
+        if !isCompressed { shard.reader.fetchRecord(entry.key) }
         let meta = options.meta.start, condition = options.condition
         var lsn: UInt64 = 0
         let outcome = try withUnsafeBytes(of: &tags) { tagWords throws(Failure) in
