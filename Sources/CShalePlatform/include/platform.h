@@ -126,6 +126,8 @@ static inline void shim_store64(void *p, uint64_t v) {
     SHIM_STORE(p, 8);
     __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED);
 }
+/* Into the handle's own memory, which no kill leaves behind. */
+static inline void shim_store64_own(void *p, uint64_t v) { __atomic_store_n((uint64_t *)p, v, __ATOMIC_RELAXED); }
 static inline void shim_store32(void *p, uint32_t v) {
     SHIM_STORE(p, 4);
     __atomic_store_n((uint32_t *)p, v, __ATOMIC_RELAXED);

@@ -33,7 +33,7 @@ extension Engine {
             else { return }
             left = Engine.coldWindows
         }
-        ref.pointee.ahead.set(EngineState.coldWindows, left - 1)
+        shim_store64_own(ref.pointee.ahead + EngineState.coldWindows, left - 1)
         for i in start..<end {
             // (Without a look at its head, its length is unknown: a page, or two at their border.)
             if let p = record(key(i)) { shim_sys_will_need(p, pageSize / 4) }

@@ -39,7 +39,7 @@ extension Log {
     private func fetch(_ word: Int, _ at: UInt64, _ frame: Int, _ next: Int?) {
         let known = ahead.u64(word), step = segmentSize / 16
         let start = known > at && known - at <= UInt64(segmentSize) ? known : at
-        ahead.set(word, start &+ UInt64(step))
+        shim_store64_own(ahead + word, start &+ UInt64(step))
         let isNext = start >> UInt64(geometry.segmentShift) != at >> UInt64(geometry.segmentShift)
         guard let frame = isNext ? next : frame, frame >= 0, frame < geometry.framesPerShard,
             numberWord(frame).u64(0) != 0, !engine.pointee.files.isMemory

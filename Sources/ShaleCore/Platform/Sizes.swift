@@ -19,7 +19,7 @@ enum Sizes {
     static let maxDisplacements = (1, 2, 3, 3), spill = 4
     static let growth = 1, shrinkage = 1, mostMultiplied = 8, mostDoubled = 8
     static let prepare = 16, grow = 24, full = 40, shrink = 10, sparse = 5, shrunk = 16
-    static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8
+    static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8, homesAudited = 1
     static let givesPagesBackEvery = 4, preparesEvery = 1
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
@@ -68,8 +68,9 @@ enum Sizes {
     static let pace = 8
     /// Slots that a call examines in one hold of a shard's lock.
     static let share = 512
-    /// Parts of a large value cleared at once; homes that a set sweeps for tags whose cells are to be given back.
-    static let partsAtOnce = 16, tagStepsPerSet = 40
+    /// Parts of a large value cleared at once; homes that a set sweeps for tags whose cells are to be given back; homes
+    /// that a change audits.
+    static let partsAtOnce = 16, tagStepsPerSet = 40, homesAudited = 8
     /// Sets between two at which pages are given back, or allocated for a larger table. (Until the table grows, there
     /// are nine times as many sets as chunks to allocate.)
     static let givesPagesBackEvery = 64, preparesEvery = 4

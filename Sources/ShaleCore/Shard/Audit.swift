@@ -3,7 +3,7 @@ import CShalePlatform
 /// An audit recounts the sums from the slots while the shard stays in use: after an entry was lost whose sizes cannot
 /// be read any more, and when the longest pinned record may have been removed.
 ///
-/// It runs in the order of hash bits, one home with each change of the shard, and keeps sums of the entries that it has
+/// It runs in the order of hash bits, a few homes with each change of the shard, and keeps sums of the entries that it has
 /// passed. A change of such an entry changes these sums too. At its end they become the shard's sums. After a kill it
 /// begins again.
 extension ShardWriter {
@@ -36,13 +36,18 @@ extension ShardWriter {
         guard from < Table.allHashBits else { return endAudit() }
         // (If only the longest pinned record is in doubt, other entries are not read.)
         let isSure = header[Field.unsure] == 0
-        let next = visit(from: from) { slot in
-            let word0 = slot.entry
-            spend(Share.lookup)
-            if isSure, !word0.isPinned { return }
-            addToAudit(reader.measure(word0.location), sign: 1)
-            countInAudit(word0, sign: 1)
-        }.next
+        var next = from, homes = 0
+        repeat {
+            next =
+                visit(from: next) { slot in
+                    let word0 = slot.entry
+                    spend(Share.lookup)
+                    if isSure, !word0.isPinned { return }
+                    addToAudit(reader.measure(word0.location), sign: 1)
+                    countInAudit(word0, sign: 1)
+                }.next
+            homes += 1
+        } while homes < Sizes.homesAudited && next < Table.allHashBits
         header.release(Field.auditAt, next + ShardHeader.auditBegins)
         if next == Table.allHashBits { endAudit() }
     }

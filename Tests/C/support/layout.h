@@ -171,7 +171,9 @@ static inline uint64_t shape_mode(const unsigned char *shard) {
 /* Buckets in use, including those after the last home. */
 static inline uint64_t buckets_of(const unsigned char *shard) {
     uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
-    uint64_t mode = shape_mode(shard), more = mode == 1 ? larger(64, buckets / 4) : mode == 3 ? buckets : 0;
+    uint64_t mode = shape_mode(shard), more = mode == 1  ? larger(64, buckets / 4)
+                                              : mode > 2 ? (buckets << mode / 2) - buckets
+                                                         : 0;
     return buckets + more + last_buckets;
 }
 
