@@ -63,13 +63,24 @@ extension Log {
         return free > 0 && free < geometry.framesPerShard ? queued(-free) : nil
     }
 
-    /// Maps the frame that the next roll will reuse with huge pages, if it is in memory and will fill fast.
-    func mapNextFrame() {
-        guard let frame = nextFree, isFast, !geometry.hasSmallPages, !engine.pointee.files.isMemory else { return }
+    /// Maps the frame that the next roll will reuse with huge pages, if it is in memory and will fill fast. Returns the
+    /// frame if it has been given back meanwhile: on a tmpfs, reading its hole has allocated it.
+    func mapNextFrame() -> Int? {
+        guard let frame = nextFree, isFast, !geometry.hasSmallPages, !engine.pointee.files.isMemory else { return nil }
         let p = engine.pointee.data + offset(ofFrame: frame)
-        guard shim_sys_are_resident(p, segmentSize) else { return }
+        guard shim_sys_are_resident(p, segmentSize) else { return nil }
         useHugePages(frame)
         _ = shim_sys_populate_read(p, segmentSize)
+        shim_fence()
+        let state = state(ofFrame: frame)
+        return state == .free || state == .inLog ? nil : frame
+    }
+
+    /// Frees what reading an absent frame may have allocated. Needs the lock.
+    func freeHole(_ frame: Int) {
+        if state(ofFrame: frame) == .absent {
+            _ = engine.pointee.files.releaseData(offset(ofFrame: frame), segmentSize)
+        }
     }
 
     /// Allows huge pages in a frame that is about to be filled, and no longer in the one before the head's: there, each

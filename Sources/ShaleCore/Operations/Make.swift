@@ -95,7 +95,10 @@ extension Shard {
     /// Allocates the next frame before an append needs it under the lock, and populates it if the head fills fast; or
     /// maps the one that will be reused.
     private func prepareNextFrame() {
-        guard log.wantsFrame else { return log.mapNextFrame() }
+        guard log.wantsFrame else {
+            if let frame = log.mapNextFrame() { try? locked(waiting: .short) { $0.log.freeHole(frame) } }
+            return
+        }
         guard let chosen = try? locked(waiting: .short, { $0.log.beginPreparing() }) else { return }
         let result = log.prepare(chosen.frame)
         try? locked(waiting: .short) { $0.log.endPreparing(chosen, result) }
