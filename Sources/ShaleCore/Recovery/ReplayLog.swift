@@ -21,8 +21,12 @@ extension Replay {
             log.headOffset = end.isMarked ? log.segmentSize : end.offset
             if !end.isMarked, synced.covers(segment, end.offset) { abandonLog(shard) }
         }
-        // The newest synced segment is missing.
-        if synced.number != .max, synced.number > log.headNumber { abandonLog(shard) }
+        // The newest synced segment is missing, and no tail proves that it is dead.
+        if synced.number != .max, synced.number > log.headNumber,
+            SyncedPosition.tail(engine, shard: reader.number).number <= synced.number
+        {
+            abandonLog(shard)
+        }
         raiseLSN(to: highestLSN)
     }
 
