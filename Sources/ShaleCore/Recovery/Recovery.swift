@@ -25,8 +25,6 @@ struct Recovery: ShardParts {
         endCopy()
         guard isLogAgreed else { throw .rebuildFirst }
         discardUnfinishedRecord()
-        // (Else a rebuild would take the segment for lost that was given up for a head that never came.)
-        if log.count == 0 { try? log.prove(log.tail) }
         header.release(Field.entriesHint, header[Field.entries.word])
         victims.reset()
         // (Its sums may contain half of a change.)
