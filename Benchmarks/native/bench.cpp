@@ -152,13 +152,8 @@ private:
 void Run::everything() {
     rounds = choice.rounds ? choice.rounds : choice.quick ? 3 : 5;
     for (const Peer &peer : all_peers()) {
-        if (!chosen(choice.peers, peer.name))
+        if (!chosen(choice.peers, peer.name) || !can_run(peer, results))
             continue;
-        if (!peer.missing.empty()) {
-            fprintf(stderr, "%s is missing: %s\n", peer.name, peer.missing.c_str());
-            results.missing.push_back({peer.name, peer.missing});
-            continue;
-        }
         char text[256];
         peer.functions->describe(text, sizeof text);
         results.peers.push_back({peer.name, text});

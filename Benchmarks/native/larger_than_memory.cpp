@@ -312,9 +312,7 @@ void print(const driver *store, const std::string &data, const Results &results)
             "usage: %s [--peers LIST] [--bytes N] [--share N] [--seconds N] [--directory DIR] [--output FILE]\n"
             "  peers:",
             name);
-    for (const Peer &peer : all_peers())
-        fprintf(stderr, " %s", peer.name);
-    fprintf(stderr, "\n");
+    print_names(stderr);
     exit(2);
 }
 
@@ -368,13 +366,8 @@ int main(int count, char **arguments) {
     int status = 0;
     try {
         for (const Peer &peer : all_peers()) {
-            if (stopped || ("," + choice.peers + ",").find("," + std::string(peer.name) + ",") == std::string::npos)
+            if (stopped || !is_listed(peer, choice.peers) || !can_run(peer, results))
                 continue;
-            if (!peer.missing.empty()) {
-                fprintf(stderr, "%s is missing: %s\n", peer.name, peer.missing.c_str());
-                results.missing.push_back({peer.name, peer.missing});
-                continue;
-            }
             char text[256];
             peer.functions->describe(text, sizeof text);
             bool evicting = peer.functions->traits & evicts;

@@ -243,9 +243,7 @@ void Trial::run() {
             "usage: %s [--peers LIST] [--seconds N] [--capacity BYTES] [--rate N] [--directory DIR] [--output FILE]\n"
             "  peers:",
             name);
-    for (const Peer &peer : all_peers())
-        fprintf(stderr, " %s", peer.name);
-    fprintf(stderr, "\n");
+    print_names(stderr);
     exit(2);
 }
 
@@ -303,13 +301,8 @@ int main(int count, char **arguments) {
     int status = 0;
     try {
         for (const Peer &peer : all_peers()) {
-            if (stopped || ("," + choice.peers + ",").find("," + std::string(peer.name) + ",") == std::string::npos)
+            if (stopped || !is_listed(peer, choice.peers) || !can_run(peer, results))
                 continue;
-            if (!peer.missing.empty()) {
-                fprintf(stderr, "%s is missing: %s\n", peer.name, peer.missing.c_str());
-                results.missing.push_back({peer.name, peer.missing});
-                continue;
-            }
             if ((peer.functions->traits & evicts) && choice.capacity < peer.functions->least_capacity) {
                 results.missing.push_back({peer.name, "needs a larger capacity"});
                 continue;

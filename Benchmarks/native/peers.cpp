@@ -1,4 +1,5 @@
 #include "peers.hpp"
+#include "results.hpp"
 
 // A driver whose library was missing at build time is not linked, and its address is null.
 #define DRIVER(symbol) extern "C" __attribute__((weak)) const driver symbol
@@ -73,4 +74,22 @@ std::vector<Peer> all_peers() {
         peer.missing = missing ? std::string("needs ") + missing : "";
     }
     return peers;
+}
+
+bool can_run(const Peer &peer, Results &results) {
+    if (peer.missing.empty())
+        return true;
+    fprintf(stderr, "%s is missing: %s\n", peer.name, peer.missing.c_str());
+    results.missing.push_back({peer.name, peer.missing});
+    return false;
+}
+
+bool is_listed(const Peer &peer, const std::string &list) {
+    return ("," + list + ",").find("," + std::string(peer.name) + ",") != std::string::npos;
+}
+
+void print_names(FILE *out) {
+    for (const Peer &peer : all_peers())
+        fprintf(out, " %s", peer.name);
+    fprintf(out, "\n");
 }

@@ -13,3 +13,10 @@ struct Peer {
 };
 
 std::vector<Peer> all_peers();
+
+// Whether a store can run; if not, says why.
+bool can_run(const Peer &peer, class Results &results);
+
+// For programs whose --peers is a list of full names.
+bool is_listed(const Peer &peer, const std::string &list);
+void print_names(FILE *out);

@@ -45,8 +45,7 @@ extension Engine {
         let hash = shim_hash_short(bytes.start, bytes.count, ref.pointee.secret), shard = Shard(ref, keyHash: hash)
         var found: Memory?
         shard.table.probe(UInt32(truncatingIfNeeded: hash)) { _, word0 in
-            // (A load could raise a signal where no segment is.)
-            if let spot = shard.log.spot(word0.location), spot.address.number != 0 { found = spot.at }
+            found = shard.log.readableAddress(word0.location)
             return true
         }
         return found

@@ -86,8 +86,8 @@ struct TableShape {
 enum TableLoad {
     // In 64ths of the slots.
     static let prepare = Sizes.prepare, grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
-    /// Load below which what was prepared is given back.
-    static let unprepare = prepare - 4
+    /// Load below which pages beyond the table are given back.
+    static let giveBack = prepare - 4
     /// Lower than the load of a table that a pass has multiplied.
     static let sparse = Sizes.sparse
     /// Load up to which a table shrinks if its pages are needed.

@@ -6,7 +6,8 @@ extension Log {
     /// A handle's own words for each shard.
     enum Ahead {
         static let size = 64
-        /// Up to where the cleaner's records, and the pages to append to, were fetched: a segment's number and an offset.
+        /// Up to where the cleaner's records, and the pages to append to, were fetched: a segment's number and an
+        /// offset.
         static let tail = 0, head = 8
         /// The two latest frames with huge pages, each plus one; 0: none.
         static let huge = 16, earlierHuge = 24

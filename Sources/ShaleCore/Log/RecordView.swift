@@ -71,6 +71,14 @@ extension Log {
             numberWord: word)
     }
 
+    /// Returns the address of a location for a look without the lock; nil where no segment is: a load could raise a
+    /// signal there.
+    @inline(__always)
+    func readableAddress(_ location: UInt32) -> Memory? {
+        guard let spot = spot(location), spot.address.number != 0 else { return nil }
+        return spot.at
+    }
+
     /// (A frame without a number may lie beyond the end of the file.)
     @inline(__always)
     func record(at spot: Spot) -> RecordView? {

@@ -15,14 +15,14 @@ extension ShardReader {
             return true
         }
     }
-    /// Returns false for a location that has no segment: a load could raise a signal there.
+    /// Returns whether it could.
     @inline(__always) @discardableResult
     fileprivate func touch(_ location: UInt32, _ keyLength: Int) -> Bool {
-        guard let spot = log.spot(location), spot.address.number != 0 else { return false }
-        _ = shim_load8(spot.at)
+        guard let p = log.readableAddress(location) else { return false }
+        _ = shim_load8(p)
         // (A key's end is inside the segment, if this is the key's record.)
         let end = RecordHeader.size &+ keyLength
-        if log.offsetInSegment(location) &+ end <= log.segmentSize { _ = shim_load8(spot.at + (end &- 1)) }
+        if log.offsetInSegment(location) &+ end <= log.segmentSize { _ = shim_load8(p + (end &- 1)) }
         return true
     }
 

@@ -3,9 +3,9 @@ import CShalePlatform
 /// An audit recounts the sums from the slots while the shard stays in use: after an entry was lost whose sizes cannot
 /// be read any more, and when the longest pinned record may have been removed.
 ///
-/// It runs in the order of hash bits, a few homes with each change of the shard, and keeps sums of the entries that it has
-/// passed. A change of such an entry changes these sums too. At its end they become the shard's sums. After a kill it
-/// begins again.
+/// It runs in the order of hash bits, a few homes with each change of the shard, and keeps sums of the entries that it
+/// has passed. A change of such an entry changes these sums too. At its end they become the shard's sums. After a kill
+/// it begins again.
 extension ShardWriter {
     /// For an empty table.
     func resetSums() {

@@ -30,8 +30,8 @@ extension ShardWriter {
             table.begin(TableShape.Mode.shrinking)
             return true
         }
-        // (Not where the load may soon be again that of a table to prepare: a sweep for victims begins again each time.)
-        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0, used * 64 < slots * TableLoad.unprepare,
+        // (Not where the table may soon be prepared again: each time, the sweep for victims begins again.)
+        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0, used * 64 < slots * TableLoad.giveBack,
             header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets),
             fitTags(to: shape.buckets, steps: Sizes.tagStepsPerSet)
         {
