@@ -9,12 +9,14 @@ CONTAINERS = $(BUILD)-containers
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libtdb-dev libsqlite3-dev memcached \
 	redis-server
-CI = lint test mutants-changed test-packages test-arm64 test-musl test-models test-servers test-tool \
-	test-adapters test-tier wheel test-release
-NIGHTLY = demo-swift test-release-twice mutants stress test-containers sanitizers sanitize-swift histories fuzz bench \
-	test-wheel-arm64 test-adapters-llm
+# What decides about a change; what informs (CONTRIBUTING.md). At night all decide.
+DECIDING = lint test test-packages test-arm64 test-musl test-models test-servers test-tool test-adapters test-tier wheel \
+	test-release
+INFORMING = mutants-changed figures
+NIGHTLY = test figures mutants demo-swift test-release-twice stress test-containers sanitizers sanitize-swift histories \
+	fuzz bench test-wheel-arm64 test-adapters-llm
 
-.PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
+.PHONY: all help setup check test figures ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-memory \
 	bench-python bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
 	test-adapters test-adapters-llm test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
@@ -44,11 +46,11 @@ check: setup ## before each commit: one variant of the library, the quick tests 
 	cmake --build $(DEV)
 	Scripts/test --quick $(DEV)
 
-test: all ## all tests of the library in C, Swift and Python; 20 minutes at most
+test: all ## all tests of the library in C, Swift and Python; 15 minutes at most
 	Scripts/test $(BUILD)
 
-ci: ## continuous integration: lint, the tests, changed mutants, and everything that is published; an hour at most
-	Scripts/lane $(CI)
+ci: ## continuous integration: lint, the tests, and everything that is published; 45 minutes at most
+	Scripts/lane $(DECIDING) --informing $(INFORMING)
 
 nightly: ## all mutants, stress, containers, long histories, fuzzing, benchmarks; about six hours
 	Scripts/lane $(NIGHTLY)
@@ -63,7 +65,11 @@ mutants: setup ## breaks the engine in each known way and checks that a test fai
 	Tests/Mutants/run
 
 mutants-changed: setup ## the same for the differences from BASE and for 8 other mutants; six minutes of two cores at most
+	Tests/Mutants/run --check
 	Tests/Mutants/run --changed $(or $(BASE),HEAD~10)
+
+figures: all ## sizes, instructions, holds of locks beside those on record, after `make test`; RECORD=1 puts sizes on record
+	Scripts/figures $(if $(RECORD),--record) $(BUILD)
 
 stress: all ## kills, power failures, faults and damaged files; SECONDS=600 for each part
 	Scripts/stress $(BUILD) $(SECONDS)
@@ -89,7 +95,7 @@ test-tool: tool ## tests the tool `shale`
 	@Scripts/setup python3 python3-venv
 	test -x $(BUILD)/venv-tool/bin/python || python3 -m venv $(BUILD)/venv-tool
 	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
-	SHALE_TOOL=$(abspath $(BUILD))/tool/shale $(BUILD)/venv-tool/bin/python -m pytest -q Tools/Tests
+	SHALE_TOOL=$(abspath $(BUILD))/tool/shale Scripts/suite "the tool" $(BUILD)/venv-tool/bin/python -m pytest -q -- Tools/Tests
 
 test-packages: packages ## installs, uses and removes Debian's packages in a separate root; checks the binary interface
 	@Scripts/setup debootstrap abigail-tools
@@ -123,7 +129,7 @@ test-models: ## checks models of the locks and lock-free protocols with spin
 
 test-servers: ## tests the Swift products for servers
 	@Scripts/setup git liblz4-dev libxxhash-dev
-	swift test --package-path Servers
+	Scripts/suite "products for servers" swift test --package-path Servers
 
 test-adapters: all ## downloads other projects' tests and runs them on the Python adapters
 	Scripts/test-adapters --build $(BUILD)

@@ -599,7 +599,7 @@ static void check_full_disk(const char *disk) {
             CHECK(is_trusted(cache) == has_index);
             for (int i = 0; i < 60; i++) {
                 CHECK_STATUS(SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
-                CHECK(holds_bytes(&value, zeros, sizeof zeros));
+                CHECK_BYTES(&value, zeros, sizeof zeros);
             }
             CHECK(!writes || bytes_on_disk(directory) <= 4 * mib);
             CHECK_STATUS(SHALE_OK, shale_close(cache));

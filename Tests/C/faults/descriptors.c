@@ -96,7 +96,7 @@ static void check_entries(shale_cache *cache) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint32_t i = 0; i < entry_count; i++) {
         CHECK_STATUS(SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
-        CHECK(holds_bytes(&value, foreign_bytes + i, 100 + i));
+        CHECK_BYTES(&value, foreign_bytes + i, 100 + i);
     }
     shale_value_free(&value);
 }

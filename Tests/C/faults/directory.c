@@ -65,7 +65,7 @@ static void check_filled(shale_cache *cache, const char *owner, uint32_t round) 
         snprintf(key, sizeof key, "%u", i);
         int size = snprintf(text, sizeof text, "%s %u %u %0*d", owner, i, round, (int)(i % 200) + 1, 0);
         CHECK_STATUS(SHALE_OK, shale_get(cache, key, strlen(key), 0, &value));
-        CHECK(holds_bytes(&value, text, (size_t)size));
+        CHECK_BYTES(&value, text, (size_t)size);
     }
     CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
     CHECK_STATUS(SHALE_OK, shale_verify(cache, &report));

@@ -632,7 +632,7 @@ static void test_dictionary(void) {
                        shale_last_error()) &&
                 status == SHALE_OK) {
                 CHECK_STATUS(SHALE_OK, get_text(cache, text, 0, &value));
-                CHECK(holds_bytes(&value, text, (size_t)size));
+                CHECK_BYTES(&value, text, (size_t)size);
             }
             shale_value_free(&value);
         }

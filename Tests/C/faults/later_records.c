@@ -59,7 +59,7 @@ static void set(shale_cache *cache, const char *key, const char *text, int64_t s
 static void check_value(shale_cache *cache, const char *key, const char *text) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
-    CHECK(holds_text(&value, text));
+    CHECK_TEXT(&value, text);
     CHECK(value.meta_size == 4 && memcmp(value.meta, "meta", 4) == 0);
     shale_value_free(&value);
 }

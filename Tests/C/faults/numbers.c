@@ -33,7 +33,7 @@ static int count_of(shale_cache *cache, const char *text) {
         shale_status status = shale_get(cache, &i, sizeof i, 0, &value);
         CHECK_EITHER(SHALE_OK, SHALE_MISS, status);
         if (status == SHALE_OK)
-            found += CHECK(holds_text(&value, text));
+            found += CHECK_TEXT(&value, text);
     }
     shale_value_free(&value);
     return found;

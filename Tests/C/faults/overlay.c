@@ -41,7 +41,7 @@ static shale_cache *open_in(const char *layer, shale_options options) {
 static void check_holds(shale_cache *cache, const char *text) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, text));
+    CHECK_TEXT(&value, text);
     shale_value_free(&value);
 }
 

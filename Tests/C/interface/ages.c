@@ -69,7 +69,7 @@ static void test_fresh_stale_dead(void) {
     CHECK_AGE(SHALE_MISS, "kept", 0, start + 1001);
     CHECK_EQUAL(0, value.size);
     CHECK_AGE(SHALE_STALE, "kept", SHALE_GET_STALE, start + 1001);
-    CHECK(holds_text(&value, "kept"));
+    CHECK_TEXT(&value, "kept");
     CHECK_EQUAL(SHALE_VALUE_STALE, value.flags);
     CHECK_AGE(SHALE_STALE, "kept", SHALE_GET_STALE, start + 1499);
     CHECK_AGE(SHALE_MISS, "kept", SHALE_GET_STALE, start + 1501);
@@ -130,7 +130,7 @@ static void test_conditions_follow_ages(void) {
     CHECK_STATUS(SHALE_OK, set_text(cache, "a", "2", &version));
     CHECK_STATUS(SHALE_OK, set_text(cache, "b", "2", &absent));
     CHECK_STATUS(SHALE_OK, get_text(cache, "a", 0, &value));
-    CHECK(holds_text(&value, "2"));
+    CHECK_TEXT(&value, "2");
 
     /* A dead entry has none. */
     CHECK_STATUS(SHALE_OK, set_text(cache, "c", "1", &kept));
@@ -159,7 +159,7 @@ static void test_touch(void) {
     clock_ms = start + 700;
     CHECK_STATUS(SHALE_OK, shale_touch(cache, "a", 1, 1001));
     CHECK_STATUS(SHALE_OK, get_text(cache, "a", 0, &value));
-    CHECK(holds_text(&value, "value of a"));
+    CHECK_TEXT(&value, "value of a");
     CHECK(value.meta_size == 1 && *(char *)value.meta == 'm');
     CHECK_EQUAL(version, value.version);
     CHECK_EQUAL(start + 1701, value.expires_ms);
@@ -178,7 +178,7 @@ static void test_touch(void) {
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     cache = open_at(directory, 0, 0);
     CHECK_AGE(SHALE_OK, "a", 0, start + 1700);
-    CHECK(holds_text(&value, "value of a"));
+    CHECK_TEXT(&value, "value of a");
     CHECK_EQUAL(version, value.version);
     CHECK_AGE(SHALE_MISS, "a", 0, start + 1702);
     CHECK_AGE(SHALE_STALE, "a", SHALE_GET_STALE, start + 1702);
@@ -212,7 +212,7 @@ static void test_touched_entries_survive_cleaning(void) {
     for (uint32_t i = 0; i < 100; i++) {
         clock_ms = start + 4999 + i;
         CHECK_STATUS(SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
-        CHECK(holds_bytes(&value, data + i, 500));
+        CHECK_BYTES(&value, data + i, 500);
         CHECK_EQUAL(start + 5000 + i, value.expires_ms);
         clock_ms = start + 5001 + i;
         CHECK_STATUS(SHALE_MISS, shale_get(cache, &i, sizeof i, 0, &value));

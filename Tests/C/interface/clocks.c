@@ -93,7 +93,7 @@ static void check_now(shale_cache *cache, uint32_t key, known *entry, shale_valu
     if (got_stale == SHALE_OK || got_stale == SHALE_STALE) {
         CHECK_EQUAL(entry->created, value->created_ms);
         CHECK_EQUAL(entry->expires, value->expires_ms);
-        CHECK(holds_bytes(value, &key, sizeof key));
+        CHECK_BYTES(value, &key, sizeof key);
     }
 }
 
@@ -307,7 +307,7 @@ static void test_ages_below_none_are_refused(void) {
         CHECK_STATUS(SHALE_E_INVALID, shale_touch(cache, "key", 3, wrong[i]));
     }
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     CHECK_EQUAL(SHALE_NEVER, value.expires_ms);
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(cache));

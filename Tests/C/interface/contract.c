@@ -44,14 +44,16 @@ static void test_zeroed_values(void) {
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", NULL));
     for (int i = 0; i < 2; i++) { /* then with the buffer that it has grown */
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-        CHECK(holds_text(&value, "value"));
+        CHECK_TEXT(&value, "value");
         CHECK_STATUS(SHALE_OK, shale_get_many(cache, 1, &(shale_bytes){"key", 3}, 0, &value, NULL));
-        CHECK(holds_text(&value, "value"));
+        CHECK_TEXT(&value, "value");
         CHECK_STATUS(SHALE_OK, shale_lease(cache, "key", 3, NULL, &value, &lease));
-        CHECK(holds_text(&value, "value") && value.stored_size > 0);
+        CHECK_TEXT(&value, "value");
+        CHECK(value.stored_size > 0);
         REQUIRE_STATUS(SHALE_OK, shale_cursor_open(cache, &cursor));
         CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &key, &value));
-        CHECK(holds_text(&key, "key") && holds_text(&value, "value"));
+        CHECK_TEXT(&key, "key");
+        CHECK_TEXT(&value, "value");
         shale_cursor_close(cursor);
         shale_value_free(&key);
         shale_value_free(&value);
@@ -71,7 +73,7 @@ static void test_a_value_as_key_and_value(void) {
     CHECK_STATUS(SHALE_E_INVALID, shale_cursor_next(cursor, 0, &value, &value));
     expect_said("same object");
     CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &value, NULL)); /* the cursor has not moved on */
-    CHECK(holds_text(&value, "key"));
+    CHECK_TEXT(&value, "key");
     CHECK_STATUS(SHALE_END, shale_cursor_next(cursor, 0, NULL, NULL));
     shale_cursor_close(cursor);
     shale_value_free(&value);

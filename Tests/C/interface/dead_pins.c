@@ -86,7 +86,7 @@ static unsigned count_of(char kind, unsigned most, size_t size) {
     for (unsigned i = 0; i < most; i++) {
         shale_value value = SHALE_VALUE_INIT;
         if (get_text(cache, name(kind, i), SHALE_GET_PEEK, &value) == SHALE_OK)
-            found += CHECK(holds_bytes(&value, bytes, size));
+            found += CHECK_BYTES(&value, bytes, size);
         shale_value_free(&value);
     }
     return found;

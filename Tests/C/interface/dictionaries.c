@@ -85,7 +85,7 @@ int main(void) {
                 continue;
             }
             found++;
-            CHECK(holds_bytes(&value, text, (size_t)size));
+            CHECK_BYTES(&value, text, (size_t)size);
         }
     shale_value_free(&value);
     CHECK(found > 100);

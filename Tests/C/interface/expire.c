@@ -62,7 +62,7 @@ static void check_entry(shale_cache *cache, const char *key, shale_status expect
     CHECK_STATUS(expected == SHALE_OK ? SHALE_OK : SHALE_MISS, get_text(cache, key, SHALE_GET_PEEK, &value));
     CHECK_STATUS(expected, get_text(cache, key, SHALE_GET_PEEK | SHALE_GET_STALE, &value));
     if (expected != SHALE_MISS) {
-        CHECK(holds_bytes(&value, bytes, size));
+        CHECK_BYTES(&value, bytes, size);
         CHECK_EQUAL(4, value.meta_size);
         CHECK_EQUAL(expires_ms, value.expires_ms);
         CHECK_EQUAL(expected == SHALE_STALE, value.flags & SHALE_VALUE_STALE);
@@ -542,7 +542,7 @@ static void check_lasting(shale_cache *cache, int64_t expired, const char *when)
         shale_status status = get_text(cache, key, SHALE_GET_PEEK | SHALE_GET_STALE, &value);
         CHECK_STATUS(e.stale_ms == SHALE_NONE ? SHALE_MISS : SHALE_STALE, status);
         if (status == SHALE_STALE) {
-            CHECK(holds_bytes(&value, bytes, e.size));
+            CHECK_BYTES(&value, bytes, e.size);
             CHECK_EQUAL(expired, value.expires_ms);
         }
         shale_value_free(&value);

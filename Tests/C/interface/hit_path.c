@@ -173,7 +173,7 @@ static void check_hits(const char *directory, uint32_t shards) {
     CHECK_EQUAL(0, atomic_load(&locks) - locks_before);
     CHECK_EQUAL(0, wrong);
     CHECK_STATUS(SHALE_OK, get_text(cache, "large", 0, &value));
-    CHECK(holds_bytes(&value, large, sizeof large));
+    CHECK_BYTES(&value, large, sizeof large);
 
     for (int i = 0; i < batch; i++)
         shale_value_free(&values[i]);

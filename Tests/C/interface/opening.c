@@ -78,7 +78,7 @@ static void test_contents_are_kept(void) {
 
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     CHECK(value.meta_size == 4 && memcmp(value.meta, "etag", 4) == 0);
     CHECK_EQUAL(version, value.version);
     CHECK_EQUAL(created, value.created_ms);
@@ -100,7 +100,7 @@ static void test_contents_are_kept(void) {
     CHECK(unlink(index) == 0);
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "newer"));
+    CHECK_TEXT(&value, "newer");
     CHECK_STATUS(SHALE_MISS, get_text(cache, "removed", 0, &value));
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     free(index);
@@ -116,10 +116,10 @@ static void test_two_handles(void) {
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, &four_mib, &two));
     CHECK_STATUS(SHALE_OK, set_text(one, "key", "from one", NULL));
     CHECK_STATUS(SHALE_OK, get_text(two, "key", 0, &value));
-    CHECK(holds_text(&value, "from one"));
+    CHECK_TEXT(&value, "from one");
     CHECK_STATUS(SHALE_OK, set_text(two, "key", "from two", NULL));
     CHECK_STATUS(SHALE_OK, get_text(one, "key", 0, &value));
-    CHECK(holds_text(&value, "from two"));
+    CHECK_TEXT(&value, "from two");
     CHECK_STATUS(SHALE_OK, shale_close(one));
     CHECK_STATUS(SHALE_OK, set_text(two, "other", "still open", NULL));
     CHECK_STATUS(SHALE_OK, get_text(two, "key", 0, &value));
@@ -187,10 +187,12 @@ static void test_handles_with_other_options(void) {
     CHECK_STATUS(SHALE_OK, set_text(one, "packed", text, NULL));
     CHECK_STATUS(SHALE_OK, set_text(two, "plain", text, NULL));
     CHECK_STATUS(SHALE_OK, get_text(two, "packed", 0, &value));
-    CHECK(holds_text(&value, text) && value.stored_size < 100);
+    CHECK_TEXT(&value, text);
+    CHECK(value.stored_size < 100);
     CHECK_EQUAL(SHALE_NEVER, value.expires_ms);
     CHECK_STATUS(SHALE_OK, get_text(one, "plain", 0, &value));
-    CHECK(holds_text(&value, text) && value.stored_size == sizeof text - 1);
+    CHECK_TEXT(&value, text);
+    CHECK(value.stored_size == sizeof text - 1);
     CHECK_EQUAL(value.created_ms + 3600000, value.expires_ms);
 
     static const struct {
@@ -234,7 +236,7 @@ static void test_read_only(void) {
     for (int alone = 0; alone < 2; alone++) {
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &reader));
         CHECK_STATUS(SHALE_OK, get_text(reader, "key", 0, &value));
-        CHECK(holds_text(&value, "value"));
+        CHECK_TEXT(&value, "value");
         CHECK_STATUS(SHALE_MISS, get_text(reader, "missing", 0, &value));
         check_changes_answer(SHALE_E_PERMISSION, reader, "key");
         shale_stats stats = stats_of(reader);
@@ -242,7 +244,7 @@ static void test_read_only(void) {
         shale_cursor *cursor = NULL;
         REQUIRE_STATUS(SHALE_OK, shale_cursor_open(reader, &cursor));
         CHECK_STATUS(SHALE_OK, shale_cursor_next(cursor, 0, &value, NULL));
-        CHECK(holds_text(&value, "key"));
+        CHECK_TEXT(&value, "key");
         shale_cursor_close(cursor);
         CHECK_STATUS(SHALE_OK, shale_close(reader));
         if (!alone)
@@ -349,7 +351,7 @@ static void test_another_format(void) {
     shale_value value = SHALE_VALUE_INIT;
     REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     CHECK_STATUS(SHALE_OK, shale_close(cache));
     shale_value_free(&value);
     free(directory);
@@ -369,7 +371,7 @@ static void test_an_index_of_another_version(void) {
         REQUIRE_STATUS(SHALE_OK, shale_open(directory, NULL, &cache));
         CHECK_EQUAL(1, stats_of(cache).rebuilds);
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-        CHECK(holds_text(&value, "value"));
+        CHECK_TEXT(&value, "value");
         CHECK_STATUS(SHALE_OK, shale_close(cache));
         index = map_file(directory, "shale.index");
         CHECK_EQUAL(index_version, word_at(index.bytes + 8));
@@ -499,7 +501,7 @@ static void test_capacity_is_kept_and_changed(void) {
     CHECK(disk_usage(directory) <= 4 << 20);
     uint32_t last = 39999, first = 0;
     CHECK_STATUS(SHALE_OK, shale_get(cache, &last, sizeof last, 0, &value));
-    CHECK(holds_bytes(&value, data, 100 + last % 900));
+    CHECK_BYTES(&value, data, 100 + last % 900);
     CHECK_STATUS(SHALE_MISS, shale_get(cache, &first, sizeof first, 0, &value));
     stats = stats_of(cache);
     CHECK_EQUAL(4 << 20, stats.capacity);

@@ -177,7 +177,7 @@ static void test_manifest_too_long(void) {
             options.meta_size = sizeof meta;
             CHECK_STATUS(SHALE_E_TOO_LARGE, shale_set(cache, key, sizeof key, bytes, size, &options));
             CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
-            CHECK(holds_bytes(&value, bytes, size));
+            CHECK_BYTES(&value, bytes, size);
             shale_value_free(&value);
         }
         CHECK_STATUS(SHALE_OK, shale_close(cache));

@@ -190,7 +190,7 @@ static void test_pinned_entries_fill_the_cache(void) {
     CHECK(count > 100);
     for (uint32_t i = 0; i < count; i++) {
         CHECK_STATUS(SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
-        CHECK(holds_bytes(&value, data, sizeof data));
+        CHECK_BYTES(&value, data, sizeof data);
         CHECK_EQUAL(SHALE_VALUE_PINNED, value.flags);
     }
     CHECK_STATUS(SHALE_MISS, shale_get(cache, &count, sizeof count, 0, &value));

@@ -13,7 +13,7 @@ static void test_bytes_come_back(void) {
     CHECK_STATUS(SHALE_MISS, shale_get(cache, key, sizeof key, 0, &value));
     CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, data, sizeof data, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
-    CHECK(holds_bytes(&value, data, sizeof data));
+    CHECK_BYTES(&value, data, sizeof data);
     CHECK_EQUAL(0, value.meta_size);
     CHECK_EQUAL(0, value.flags);
     CHECK_EQUAL(SHALE_NEVER, value.expires_ms);
@@ -27,7 +27,7 @@ static void test_bytes_come_back(void) {
 
     CHECK_STATUS(SHALE_OK, shale_set(cache, key, sizeof key, "new", 3, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
-    CHECK(holds_text(&value, "new"));
+    CHECK_TEXT(&value, "new");
 
     CHECK_STATUS(SHALE_OK, shale_set(cache, "empty", 5, NULL, 0, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, "empty", 5, 0, &value));
@@ -54,11 +54,11 @@ static void test_the_value_buffer_is_reused(void) {
     size_t capacity = value.capacity;
     CHECK(capacity >= sizeof data);
     CHECK_STATUS(SHALE_OK, get_text(cache, "small", 0, &value));
-    CHECK(holds_text(&value, "small"));
+    CHECK_TEXT(&value, "small");
     CHECK_STATUS(SHALE_MISS, get_text(cache, "missing", 0, &value));
     CHECK_EQUAL(0, value.size);
     CHECK_STATUS(SHALE_OK, get_text(cache, "large", 0, &value));
-    CHECK(holds_bytes(&value, data, sizeof data));
+    CHECK_BYTES(&value, data, sizeof data);
     CHECK(value.data == buffer && value.capacity == capacity);
 
     shale_value_free(&value);
@@ -78,7 +78,7 @@ static void test_sizes_up_to_the_limits(void) {
     memset(key, 'k', SHALE_MAX_KEY_SIZE + 1);
     CHECK_STATUS(SHALE_OK, shale_set(cache, key, SHALE_MAX_KEY_SIZE, "long", 4, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, key, SHALE_MAX_KEY_SIZE, 0, &value));
-    CHECK(holds_text(&value, "long"));
+    CHECK_TEXT(&value, "long");
     CHECK_STATUS(SHALE_MISS, shale_get(cache, key, SHALE_MAX_KEY_SIZE - 1, 0, &value));
     CHECK_STATUS(SHALE_E_TOO_LARGE, shale_set(cache, key, SHALE_MAX_KEY_SIZE + 1, "longer", 6, NULL));
 
@@ -86,24 +86,24 @@ static void test_sizes_up_to_the_limits(void) {
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         CHECK_STATUS(SHALE_OK, shale_set(cache, &sizes[i], sizeof *sizes, data + i, sizes[i], NULL));
         CHECK_STATUS(SHALE_OK, shale_get(cache, &sizes[i], sizeof *sizes, 0, &value));
-        CHECK(holds_bytes(&value, data + i, sizes[i]));
+        CHECK_BYTES(&value, data + i, sizes[i]);
     }
     CHECK_STATUS(SHALE_OK, shale_set(cache, "quarter", 7, data, limit, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, "quarter", 7, 0, &value));
-    CHECK(holds_bytes(&value, data, limit));
+    CHECK_BYTES(&value, data, limit);
 
     /* A set that fails leaves the key as it was. */
     CHECK_STATUS(SHALE_E_TOO_LARGE, shale_set(cache, "quarter", 7, data, limit + 1, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, "quarter", 7, 0, &value));
-    CHECK(holds_bytes(&value, data, limit));
+    CHECK_BYTES(&value, data, limit);
 
     /* Large over small and small over large. */
     CHECK_STATUS(SHALE_OK, shale_set(cache, "quarter", 7, "small", 5, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, "quarter", 7, 0, &value));
-    CHECK(holds_text(&value, "small"));
+    CHECK_TEXT(&value, "small");
     CHECK_STATUS(SHALE_OK, shale_set(cache, "quarter", 7, data + 1, limit / 2, NULL));
     CHECK_STATUS(SHALE_OK, shale_get(cache, "quarter", 7, 0, &value));
-    CHECK(holds_bytes(&value, data + 1, limit / 2));
+    CHECK_BYTES(&value, data + 1, limit / 2);
     CHECK_STATUS(SHALE_OK, shale_remove(cache, "quarter", 7, 0));
     CHECK_STATUS(SHALE_MISS, shale_get(cache, "quarter", 7, 0, &value));
 
@@ -163,7 +163,7 @@ static void test_arguments_out_of_range(void) {
     CHECK_STATUS(SHALE_E_INVALID, set_text(cache, "key", "other", &options));
 
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     shale_value_free(&value);
     shale_close(cache);
 }
@@ -177,7 +177,7 @@ static void test_meta(void) {
     shale_set_options options = {.struct_size = sizeof options, .meta = "etag", .meta_size = 4};
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "value", &options));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     CHECK(value.meta_size == 4 && memcmp(value.meta, "etag", 4) == 0);
 
     options.meta = meta;
@@ -218,12 +218,12 @@ static void test_conditions(void) {
     version.version = first;
     CHECK_STATUS(SHALE_CONFLICT, set_text(cache, "key", "3", &version));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "2"));
+    CHECK_TEXT(&value, "2");
     CHECK_EQUAL(second, value.version);
     version.version = second;
     CHECK_STATUS(SHALE_OK, set_text(cache, "key", "3", &version));
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-    CHECK(holds_text(&value, "3"));
+    CHECK_TEXT(&value, "3");
     CHECK_EQUAL(ignored, value.version);
 
     CHECK_STATUS(SHALE_CONFLICT, shale_remove(cache, "key", 3, second));
@@ -288,7 +288,7 @@ static void test_info_and_peek(void) {
 
     shale_stats before = stats_of(cache);
     CHECK_STATUS(SHALE_OK, get_text(cache, "key", SHALE_GET_PEEK, &value));
-    CHECK(holds_text(&value, "value"));
+    CHECK_TEXT(&value, "value");
     CHECK_STATUS(SHALE_MISS, get_text(cache, "missing", SHALE_GET_PEEK, &value));
     shale_stats after = stats_of(cache);
     CHECK_EQUAL(before.hits, after.hits);
@@ -314,13 +314,13 @@ static void test_compression(void) {
         REQUIRE_STATUS(SHALE_OK, shale_open(NULL, &options, &cache));
         CHECK_STATUS(SHALE_OK, shale_set(cache, "key", 3, data, sizeof data, NULL));
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-        CHECK(holds_bytes(&value, data, sizeof data));
+        CHECK_BYTES(&value, data, sizeof data);
         CHECK(kinds[i] == SHALE_COMPRESSION_NONE ? value.stored_size == sizeof data
                                                  : value.stored_size < sizeof data / 8);
         shale_set_options as_it_is = {.struct_size = sizeof as_it_is, .flags = SHALE_SET_UNCOMPRESSED};
         CHECK_STATUS(SHALE_OK, shale_set(cache, "key", 3, data, sizeof data, &as_it_is));
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-        CHECK(holds_bytes(&value, data, sizeof data));
+        CHECK_BYTES(&value, data, sizeof data);
         CHECK_EQUAL(sizeof data, value.stored_size);
 
         /* Small and alike: enough of them for dictionaries to be used. */
@@ -333,7 +333,7 @@ static void test_compression(void) {
                 n, n * 7, n * 7, n % 2 ? "true" : "false", n % 9 + 1, n % 10, n * 2654435761u);
             CHECK_STATUS(SHALE_OK, shale_set(cache, &n, sizeof n, record, (size_t)size, NULL));
             CHECK_STATUS(SHALE_OK, shale_get(cache, &n, sizeof n, 0, &value));
-            CHECK(holds_bytes(&value, record, (size_t)size));
+            CHECK_BYTES(&value, record, (size_t)size);
         }
         shale_stats stats = stats_of(cache);
         CHECK((stats.dictionaries > 0) == (kinds[i] == SHALE_COMPRESSION_DICTIONARY));
@@ -352,7 +352,7 @@ static void test_increment(void) {
     CHECK_EQUAL(-100, result);
     CHECK_STATUS(SHALE_OK, shale_increment(cache, "n", 1, 0, 0, NULL));
     CHECK_STATUS(SHALE_OK, get_text(cache, "n", 0, &value));
-    CHECK(holds_bytes(&value, "\x9c\xff\xff\xff\xff\xff\xff\xff", 8));
+    CHECK_BYTES(&value, "\x9c\xff\xff\xff\xff\xff\xff\xff", 8);
 
     /* Overflow and other sizes change nothing. */
     CHECK_STATUS(SHALE_E_INVALID, shale_increment(cache, "n", 1, INT64_MIN, 0, &result));
@@ -361,7 +361,7 @@ static void test_increment(void) {
     CHECK_STATUS(SHALE_OK, set_text(cache, "text", "1234567", NULL));
     CHECK_STATUS(SHALE_E_INVALID, shale_increment(cache, "text", 4, 1, 0, &result));
     CHECK_STATUS(SHALE_OK, get_text(cache, "text", 0, &value));
-    CHECK(holds_text(&value, "1234567"));
+    CHECK_TEXT(&value, "1234567");
     CHECK_STATUS(SHALE_OK, shale_increment(cache, "n", 1, 1, 0, &result));
     CHECK_EQUAL(-99, result);
 
@@ -419,7 +419,7 @@ static void test_batches(void) {
         CHECK(i % 3 == 0 ? results[i].size == 0 : holds_text(&results[i], texts[i]));
     }
     CHECK_STATUS(SHALE_OK, shale_get_many(cache, many, keys, SHALE_GET_PEEK, results, NULL));
-    CHECK(holds_text(&results[1], texts[1]));
+    CHECK_TEXT(&results[1], texts[1]);
     CHECK_STATUS(SHALE_OK, shale_get_many(cache, 0, NULL, 0, NULL, NULL));
     CHECK_STATUS(SHALE_OK, shale_set_many(cache, 0, NULL, NULL, NULL, NULL));
     CHECK_STATUS(SHALE_OK, shale_remove_many(cache, 0, NULL, NULL));
@@ -435,13 +435,15 @@ static void test_batches(void) {
     CHECK_EQUAL(SHALE_OK, statuses[0]);
     CHECK_EQUAL(SHALE_E_INVALID, statuses[1]);
     CHECK_EQUAL(SHALE_OK, statuses[2]);
-    CHECK(holds_text(&results[0], "1") && results[1].size == 0 && holds_text(&results[2], "3"));
+    CHECK_TEXT(&results[0], "1");
+    CHECK(results[1].size == 0);
+    CHECK_TEXT(&results[2], "3");
 
     /* The same key twice: the later one stays. */
     shale_bytes same[2] = {{"same", 4}, {"same", 4}};
     CHECK_STATUS(SHALE_OK, shale_set_many(cache, 2, same, data, NULL, NULL));
     CHECK_STATUS(SHALE_OK, get_text(cache, "same", 0, &results[0]));
-    CHECK(holds_text(&results[0], "2"));
+    CHECK_TEXT(&results[0], "2");
 
     shale_set_options absent = {.struct_size = sizeof absent, .flags = SHALE_SET_IF_ABSENT};
     CHECK_STATUS(SHALE_OK, shale_set_many(cache, many, keys, values, &absent, statuses));

@@ -2,7 +2,6 @@
 # Checks the built libraries.
 #   artifacts.sh exports|globals LIBRARY HEADER SCRATCH
 #   artifacts.sh needed LIBRARY static|dynamic LIBC SCRATCH
-#   artifacts.sh size LIBRARY MOST_BYTES SCRATCH
 set -eu
 library=$2
 
@@ -38,10 +37,5 @@ needed) # it needs libc, and LZ4 where that is linked dynamically
         echo "it is not position-independent"
         exit 1
     fi
-    ;;
-size)
-    bytes=$(wc -c <"$library")
-    echo "$bytes bytes"
-    [ "$bytes" -le "$3" ]
     ;;
 esac

@@ -28,7 +28,7 @@ static char *cache_in(const char *folder) {
 static void check_finds(shale_cache *cache, const char *name, const char *expected) {
     shale_value value = SHALE_VALUE_INIT;
     if (CHECK_STATUS(expected ? SHALE_OK : SHALE_MISS, get_text(cache, name, 0, &value)) && expected)
-        CHECK(holds_text(&value, expected));
+        CHECK_TEXT(&value, expected);
     shale_value_free(&value);
 }
 

@@ -25,7 +25,7 @@ static void check_range(shale_cache *cache, uint32_t range, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t key[2] = {range, i};
         CHECK_STATUS(SHALE_OK, shale_get(cache, key, sizeof key, 0, &value));
-        CHECK(holds_bytes(&value, key, sizeof key));
+        CHECK_BYTES(&value, key, sizeof key);
     }
     shale_value_free(&value);
 }

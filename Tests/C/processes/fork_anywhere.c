@@ -50,7 +50,7 @@ static void check_entries(shale_cache *cache, uint32_t from) {
     shale_value value = SHALE_VALUE_INIT;
     for (uint32_t i = from; i < from + entries; i++) {
         CHECK_STATUS(SHALE_OK, shale_get(cache, &i, sizeof i, 0, &value));
-        CHECK(holds_bytes(&value, bytes + i, value_size));
+        CHECK_BYTES(&value, bytes + i, value_size);
     }
     shale_value_free(&value);
 }
@@ -58,7 +58,7 @@ static void check_entries(shale_cache *cache, uint32_t from) {
 static void check_large(shale_cache *cache) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, "large", 0, &value));
-    CHECK(holds_bytes(&value, bytes, large_size));
+    CHECK_BYTES(&value, bytes, large_size);
     shale_value_free(&value);
 }
 
@@ -211,7 +211,7 @@ static void check_texts(uint32_t from, uint32_t to) {
     for (uint32_t number = from; number < to; number++) {
         int size = make_text(text, sizeof text, number);
         CHECK_STATUS(SHALE_OK, shale_get(texts, &number, sizeof number, 0, &value));
-        CHECK(holds_bytes(&value, text, (size_t)size));
+        CHECK_BYTES(&value, text, (size_t)size);
     }
     shale_value_free(&value);
 }

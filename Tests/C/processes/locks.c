@@ -206,7 +206,7 @@ static void test_damage_after_a_kill(void) {
         else
             CHECK_STATUS(SHALE_OK, shale_touch(cache, "key", 3, 60000));
         CHECK_STATUS(SHALE_OK, get_text(cache, "key", 0, &value));
-        CHECK(holds_text(&value, "value"));
+        CHECK_TEXT(&value, "value");
         CHECK_EQUAL(i + 1, stats_of(cache).rebuilds);
     }
     shale_value_free(&value);

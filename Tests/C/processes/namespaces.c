@@ -42,7 +42,7 @@ static void nothing(const char *directory UNUSED) {
 static void check_holds(shale_cache *cache, const char *key, const char *text) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
-    CHECK(holds_text(&value, text));
+    CHECK_TEXT(&value, text);
     shale_value_free(&value);
 }
 

@@ -101,7 +101,7 @@ static const char *key_where(shale_cache *cache, shale_status expected) {
 static void check_text(shale_cache *cache, const char *key, const char *text) {
     shale_value value = SHALE_VALUE_INIT;
     CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
-    CHECK(holds_text(&value, text));
+    CHECK_TEXT(&value, text);
     shale_value_free(&value);
 }
 
@@ -264,7 +264,7 @@ static void test_rebuild(void) {
     for (int i = 0; i < 4; i++) {
         snprintf(key, sizeof key, "large %d", i);
         CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
-        CHECK(holds_bytes(&value, bytes, spread));
+        CHECK_BYTES(&value, bytes, spread);
     }
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_close(reading));
@@ -316,7 +316,7 @@ static void test_opener_rebuilds(int signal_number) {
     for (int i = 0; i < 4; i++) {
         snprintf(key, sizeof key, "large %d", i);
         CHECK_STATUS(SHALE_OK, get_text(cache, key, 0, &value));
-        CHECK(holds_bytes(&value, bytes, spread));
+        CHECK_BYTES(&value, bytes, spread);
     }
     shale_value_free(&value);
     CHECK_STATUS(SHALE_OK, shale_verify(reading, NULL));

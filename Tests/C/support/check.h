@@ -51,8 +51,13 @@ static inline bool check_that(bool holds, const char *file, int line, const char
 
 static inline bool check_status(shale_status expected, shale_status got, const char *file, int line,
                                 const char *expression) {
-    return check_that(expected == got, file, line, expression, ": expected %d (%s), got %d (%s) %s", expected,
-                      shale_status_text(expected), got, shale_status_text(got), got < 0 ? shale_last_error() : "");
+    /* "oracle: " makes the failure final (Scripts/suites.py). */
+    const char *fault = expected == SHALE_OK && got == SHALE_MISS   ? " (oracle: a lost value)"
+                        : expected == SHALE_MISS && got == SHALE_OK ? " (oracle: a value that was removed)"
+                                                                    : "";
+    return check_that(expected == got, file, line, expression, ": expected %d (%s), got %d (%s) %s%s", expected,
+                      shale_status_text(expected), got, shale_status_text(got), got < 0 ? shale_last_error() : "",
+                      fault);
 }
 
 /* One of two answers. */
@@ -67,6 +72,10 @@ static inline bool check_answer(shale_status got, const char *file, int line, co
 }
 
 #define CHECK(expression) check_that((expression), __FILE__, __LINE__, #expression, "%s", "")
+#define CHECK_TEXT(value, text) CHECK_BYTES(value, text, strlen(text))
+#define CHECK_BYTES(value, data, size)                                                                                 \
+    check_that(holds_bytes((value), (data), (size)), __FILE__, __LINE__, #value " holds " #data, "%s",                 \
+               " (oracle: a wrong value)")
 #define CHECK_EQUAL(expected, got)                                                                                     \
     check_equal((int64_t)(expected), (int64_t)(got), __FILE__, __LINE__, #expected " == " #got)
 #define CHECK_STATUS(expected, call) check_status((expected), (call), __FILE__, __LINE__, #call)
@@ -217,7 +226,6 @@ static inline void die_with_parent(void) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 
-/* The exit code of a child; 128 + the signal that ended it. */
 /* Makes the library start no threads: for a test that hooks into it. */
 static inline void stay_on_one_processor(void) {
     cpu_set_t set, one;
@@ -229,11 +237,15 @@ static inline void stay_on_one_processor(void) {
     CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
 }
 
+/* The exit code of a child; 128 + the signal that ended it. */
 static inline int wait_for(pid_t child) {
     int status = 0;
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return -1;
+    int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT)
+        fprintf(stderr, "crash: %s\n", strsignal(signal));
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
