@@ -10,13 +10,12 @@ PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 pyt
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libtdb-dev libsqlite3-dev memcached \
 	redis-server
 # What decides about a change; what informs (CONTRIBUTING.md). At night all decide.
-DECIDING = lint test test-packages test-arm64 test-musl test-models test-servers test-tool test-adapters test-tier wheel \
-	test-release
+DECIDING = lint test test-sanitizers test-arm64 test-musl test-models test-servers test-adapters test-tier test-release
 INFORMING = mutants-changed figures
 NIGHTLY = test figures mutants demo-swift test-release-twice stress test-containers sanitizers sanitize-swift histories \
 	fuzz bench test-wheel-arm64 test-adapters-llm
 
-.PHONY: all help setup check test figures ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
+.PHONY: all help setup check test test-sanitizers figures ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-memory \
 	bench-python bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
 	test-adapters test-adapters-llm test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
@@ -64,7 +63,7 @@ lint: ## formatters, linters, layers of the core, texts of mutants; Scripts/lint
 mutants: setup ## breaks the engine in each known way and checks that a test fails
 	Tests/Mutants/run
 
-mutants-changed: setup ## the same for the differences from BASE and for 8 other mutants; six minutes of two cores at most
+mutants-changed: setup ## the same for the differences from BASE and for 8 other mutants; five minutes of two cores at most
 	Tests/Mutants/run --check
 	Tests/Mutants/run --changed $(or $(BASE),HEAD~10)
 
@@ -73,6 +72,9 @@ figures: all ## sizes, instructions, holds of locks beside those on record, afte
 
 stress: all ## kills, power failures, faults and damaged files; SECONDS=600 for each part
 	Scripts/stress $(BUILD) $(SECONDS)
+
+test-sanitizers: all ## short tests in C under sanitizers and valgrind
+	Scripts/suite "C tests under sanitizers" ctest --test-dir $(BUILD) -j 2 -- -L sanitizers
 
 sanitizers: all ## `stress` under ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer; SECONDS=600
 	Scripts/sanitize thread $(BUILD) $(or $(SECONDS),600)
@@ -93,9 +95,7 @@ fuzz: setup ## the fuzz targets; SECONDS=60 for each
 
 test-tool: tool ## tests the tool `shale`
 	@Scripts/setup python3 python3-venv
-	test -x $(BUILD)/venv-tool/bin/python || python3 -m venv $(BUILD)/venv-tool
-	$(BUILD)/venv-tool/bin/pip install -q --disable-pip-version-check pytest xxhash
-	SHALE_TOOL=$(abspath $(BUILD))/tool/shale Scripts/suite "the tool" $(BUILD)/venv-tool/bin/python -m pytest -q -- Tools/Tests
+	Tools/test $(BUILD)/tool/shale $(abspath $(BUILD))/venv-tool
 
 test-packages: packages ## installs, uses and removes Debian's packages in a separate root; checks the binary interface
 	@Scripts/setup debootstrap abigail-tools
@@ -141,13 +141,13 @@ test-tier: all ## starts Redis and memcached and tests the near tier of Python w
 	@Scripts/setup redis-server memcached
 	Scripts/test-tier --build $(BUILD)
 
-test-release: ## builds a release and uses each of its files
-	@Scripts/setup git make python3 python3-venv musl-tools pkg-config
-	Tests/Release/run $(BUILD)-release
+test-release: setup ## builds a release and tests each of its files
+	@Scripts/setup git make musl-tools debootstrap abigail-tools
+	Tests/Release/run $(abspath $(BUILD))-release
 
-test-release-twice: ## the same; then builds the release again, in another folder, and compares the bytes
-	@Scripts/setup git make python3 python3-venv musl-tools pkg-config
-	Tests/Release/run --twice $(BUILD)-release
+test-release-twice: setup ## the same; then builds the release again, in another folder, and compares the bytes
+	@Scripts/setup git make musl-tools debootstrap abigail-tools
+	Tests/Release/run --twice $(abspath $(BUILD))-release
 
 cache-tests: ## runs a checkout of github.com/http-tests/cache-tests, DIR=…, against ShaleHTTP
 	@Scripts/setup git liblz4-dev libxxhash-dev nodejs python3
