@@ -106,7 +106,7 @@ def skip_of(case: xml.Element) -> "str | None":
 @dataclass(frozen=True)
 class Runner:
     report: Callable[[str], list[str]]  # the options that write a report
-    suffix: str  # of the report's name
+    file: str  # the report's name if these name "report.xml"
     name: Callable[[xml.Element], str]
     only: Callable[[str], list[str]]  # the arguments that choose one test
     is_in: Callable[[str, Path], bool]  # whether a file has the test
@@ -129,7 +129,7 @@ def swift_name(case: xml.Element) -> str:
 RUNNERS = {
     "ctest": Runner(
         lambda path: ["--output-on-failure", "--output-junit", path],
-        "",
+        "report.xml",
         lambda case: attribute(case, "name"),
         lambda name: ["-R", f"^{re.escape(name)}$"],
         # A variant of a test has its name and one more word.
@@ -137,14 +137,14 @@ RUNNERS = {
     ),
     "pytest": Runner(
         lambda path: ["-rs", "-o", "junit_family=xunit1", f"--junit-xml={path}"],
-        "",
+        "report.xml",
         pytest_name,
         lambda name: [name],
         lambda name, path: path.match(name.partition("::")[0]),
     ),
     "swift": Runner(
         lambda path: ["--xunit-output", path],
-        "-swift-testing.xml",
+        "report-swift-testing.xml",
         swift_name,
         lambda name: ["--skip-build", "--filter", f"^{re.escape(name)}/"],
         lambda name, path: path.match(name.partition("/")[0].replace(".", "/") + ".swift"),
@@ -163,11 +163,11 @@ def run_once(suite: Suite, test: "str | None" = None) -> Run:
             run.failures[suite.name] = run.output
         return run
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "report")
+        path = os.path.join(folder, "report.xml")
         tests = suite.tests if test is None else runner.only(test)
         run = execute(suite, [*suite.command, *runner.report(path), *tests])
         with contextlib.suppress(FileNotFoundError, xml.ParseError):  # nothing is counted then: see problem_of()
-            count(runner, run, xml.parse(path + runner.suffix).getroot())
+            count(runner, run, xml.parse(os.path.join(folder, runner.file)).getroot())
     return run
 
 
@@ -195,7 +195,9 @@ def execute(suite: Suite, command: list[str]) -> Run:
 
 def count(runner: Runner, run: Run, report: xml.Element) -> None:
     # How a C test failed: its report lacks that.
-    ends = dict(re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+) \.* *(\*\*\*.*?) +[\d.]+ sec$", run.output, re.MULTILINE))
+    ends = dict(
+        re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+) \.* *([\w ]*\*\*\*.*?) +[\d.]+ sec$", run.output, re.MULTILINE)
+    )
     for case in report.iter("testcase"):
         name, end = runner.name(case), ends.get(attribute(case, "name"), "")
         why = skip_of(case)
@@ -209,7 +211,7 @@ def count(runner: Runner, run: Run, report: xml.Element) -> None:
 
 def unfinished(output: str) -> str:
     """The tests in Swift that have begun and not ended."""
-    names = re.findall(r"^◇ Test (.+) started\.$", output, re.MULTILINE)
+    names = re.findall(r"^◇ Test (?!run |case )(.+) started\.$", output, re.MULTILINE)
     done = set(re.findall(r"^[✔✘] Test (.+?)(?: with \d+ test cases?)? (?:passed|failed) after", output, re.MULTILINE))
     return ", ".join(name for name in names if name not in done) or "none"
 
