@@ -49,7 +49,7 @@ test: all ## all tests of the library in C, Swift and Python; 15 minutes at most
 	Scripts/test $(BUILD)
 
 ci: ## continuous integration: lint, the tests, and everything that is published; 45 minutes at most
-	Scripts/lane $(DECIDING) --informing $(INFORMING)
+	Scripts/lane --minutes 45 $(DECIDING) --informing $(INFORMING)
 
 nightly: ## all mutants, stress, containers, long histories, fuzzing, benchmarks; about six hours
 	Scripts/lane $(NIGHTLY)
