@@ -40,11 +40,12 @@ COMMON = f"""
         global armed, rung
         if not armed:
             return
-        # What interrupts asyncio or this test proves nothing about Shale.
+        # What interrupts asyncio or this test proves nothing about Shale. The next round tries
+        # again: another timer, set here, could interrupt this handler, and so on until the stack
+        # is full.
         while not frame.f_code.co_filename.startswith(PACKAGE):
             frame = frame.f_back if DEEP else None
             if frame is None:
-                signal.setitimer(signal.ITIMER_REAL, 1e-5)
                 return
         armed = False
         rung += 1
@@ -134,9 +135,12 @@ COROUTINES = """
 """
 
 RUN = """
-    while rung < int(sys.argv[3]):
-        interrupt(work, {longest})
-    going = False
+    try:
+        while rung < int(sys.argv[3]):
+            interrupt(work, {longest})
+    finally:
+        # An error ends the other thread too, or the process would not end.
+        going = False
     if "result" in globals():
         result()
     check()
