@@ -16,7 +16,7 @@ from loaders import PATIENCE, Failure, Loader, fail, in_thread, never, until, wa
 
 import shale
 from shale._data.keys import LOCK, encode_key
-from shale._loading import in_flight
+from shale._loading import attempts, call_chain, in_flight
 from shale._store import heartbeat, leases
 
 SOURCES = str(Path(shale.__file__).parent)
@@ -98,6 +98,11 @@ def test_an_exception_anywhere_leaves_the_key_free(
                 if peek is not None:
                     peek.release()
             assert in_flight._keys == {}
+            assert attempts._looks == {}
+            assert call_chain.outside_loads()
+            # Another thread gets the lock of the counts.
+            in_thread(cache._counts.add)()
+            assert not cache._counts._new
         # (Some versions trace no opcodes.)
         assert points > 20 or sys.version_info >= (3, 12)
         until(lambda: heartbeat._heartbeat._due == {})
@@ -141,5 +146,6 @@ def test_a_call_that_interrupts_a_section_of_the_locks_waits_without_them(
     with in_flight.lock, in_flight.lock, changed, cache._counts._lock:
         # (If it waited with them, the loading thread could not end.)
         assert cache.get_or_load("k", never, wait=PATIENCE) == 1
+        assert cache.stats().own.waits == 1
     assert first() == 1
     going()

@@ -121,8 +121,10 @@ class LoadAttempt:
             return self._answer(lookup)
         lease = HeldLease(self._cache._pool, self.load_key[1], 0, self._policy.lease_ms)
         this_look = (threading.get_ident(), self.load_key)
-        outer = _looks.setdefault(this_look, lease)
+        # As if there were no other, if a signal handler's exception comes right after `setdefault`.
+        outer = lease
         try:
+            outer = _looks.setdefault(this_look, lease)
             found = self._look(lease)
         finally:
             if outer is lease:

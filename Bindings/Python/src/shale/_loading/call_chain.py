@@ -48,7 +48,6 @@ class CallChain:
         """May be called again."""
         if not self.active:
             return
-        self.active = False
         # (A coroutine that is collected ends in the context of other code.)
         if _current.get() is self:
             _current.set(self.parent)
@@ -56,6 +55,8 @@ class CallChain:
             # (Missing if a signal handler's exception has cut off `begin`.)
             with in_flight.lock, suppress(ValueError):
                 self.parent.waits_for.remove((self.load_key, self.key))
+        # Not before: what a signal handler's exception cuts off is repeated.
+        self.active = False
 
 
 _current: ContextVar[Union[CallChain, None]] = ContextVar("shale's load", default=None)

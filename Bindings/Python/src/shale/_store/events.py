@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
+from collections import defaultdict, deque
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Callable, Final, Literal, NamedTuple, get_args
 
@@ -78,27 +79,37 @@ class Counts:
     __slots__ = ("__weakref__", "_counted", "_lock", "_new", "_seen")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counted: dict[str, float] = {}
+        # Reentrant: a signal handler or a finalizer may ask for the counts in the midst of `add`.
+        self._lock = threading.RLock()
+        self._counted: defaultdict[str, float] = defaultdict(int)
         self._new: deque[dict[str, float]] = deque()
         self._seen: dict[str, object] = {}
         _all_counts.add(self)
 
     def add(self, **more: float) -> None:
         self._new.append(more)
-        # Without waiting: the thread that holds it may be interrupted by a signal handler or a
-        # finalizer that waits for this one.
-        if self._lock.acquire(blocking=False):
-            try:
+        try:
+            # Without waiting: the thread that holds it may be interrupted by a signal handler or a
+            # finalizer that waits for this one.
+            if self._lock.acquire(blocking=False):
                 self._sum()
-            finally:
+        finally:
+            # A signal handler's exception may come at the end of any call: so `acquire` is inside,
+            # and no call comes before this one.
+            try:  # noqa: SIM105
                 self._lock.release()
+            except RuntimeError:
+                # Another thread holds it.
+                pass
 
     def _sum(self) -> None:
         counted, new = self._counted, self._new
-        while new:
-            for name, count in new.popleft().items():
-                counted[name] = counted.get(name, 0) + count
+        # (What interrupts this may have taken the next.)
+        with suppress(IndexError):
+            while new:
+                for name, count in new.popleft().items():
+                    # (Without a call, so no signal handler counts in between.)
+                    counted[name] += count
 
     def first(self, name: str) -> bool:
         """Counts one. Whether it is the first."""
@@ -113,7 +124,7 @@ class Counts:
 
     def after_fork_in_child(self) -> None:
         # A thread that the child does not have may hold it.
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
 
 _all_counts: Final[weakref.WeakSet[Counts]] = weakref.WeakSet()
