@@ -9,16 +9,17 @@ CONTAINERS = $(BUILD)-containers
 PACKAGES = cmake ninja-build gcc g++ pkg-config liblz4-dev libxxhash-dev lz4 python3 python3-venv strace valgrind
 PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-dev libtdb-dev libsqlite3-dev memcached \
 	redis-server
-# What decides about a change; what informs (CONTRIBUTING.md). At night all decide.
+# What decides about a change, and what informs (CONTRIBUTING.md). At night all decide.
 DECIDING = lint test test-sanitizers test-arm64 test-musl test-models test-servers test-adapters test-tier test-release
 INFORMING = mutants-changed figures
-NIGHTLY = test figures mutants demo-swift test-release-twice stress test-containers sanitizers sanitize-swift histories \
-	fuzz bench test-wheel-arm64 test-adapters-llm
+NIGHTLY = $(filter-out test-release,$(DECIDING)) figures mutants demo-swift test-release-twice stress test-containers \
+	sanitizers sanitize-swift histories fuzz bench-quick test-wheel-arm64 test-adapters-llm
 
-.PHONY: all help setup check test test-sanitizers figures ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
-	mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses bench-memory \
-	bench-python bench-swift bench-program test-tool test-packages test-arm64 test-wheel-arm64 test-musl test-models test-servers \
-	test-adapters test-adapters-llm test-tier test-release test-release-twice test-containers cache-tests proxy-tests clean
+.PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
+	figures mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses \
+	bench-memory bench-python bench-swift bench-program test-sanitizers test-tool test-packages test-arm64 \
+	test-wheel-arm64 test-musl test-models test-servers test-adapters test-adapters-llm test-tier test-release \
+	test-release-twice test-containers cache-tests proxy-tests clean
 
 all: setup ## builds build/libshale.so and build/libshale.a; like every target, installs missing packages first
 	cmake -S . -B $(BUILD) -G Ninja

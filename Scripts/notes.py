@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 VARIABLE = "SHALE_NOTES"
 
+_is_first = False  # this process made the file
+
 # A single unstable test may be chance; this many are a fault of the tests or of the product.
 MOST_UNSTABLE = 2
 
@@ -28,18 +30,24 @@ def add(kind: str, what: str, details: str = "") -> None:
 
 def begin() -> bool:
     """Whether this process is the first step, which shows the table."""
+    global _is_first
     if VARIABLE in os.environ:
         return False
     descriptor, os.environ[VARIABLE] = tempfile.mkstemp(prefix="shale-notes-")
     os.close(descriptor)
+    _is_first = True
     return True
+
+
+def forget() -> None:
+    if _is_first and VARIABLE in os.environ:
+        Path(os.environ.pop(VARIABLE)).unlink(missing_ok=True)
 
 
 def show() -> int:
     """Prints the table and removes the file. Returns 1 if more tests are unstable than a run may have, or else 0."""
-    path = Path(os.environ.pop(VARIABLE))
-    notes = [Note(*json.loads(line)) for line in path.read_text().splitlines()]
-    path.unlink()
+    notes = [Note(*json.loads(line)) for line in Path(os.environ[VARIABLE]).read_text().splitlines()]
+    forget()
     unstable = len({note.what for note in notes if note.kind == "unstable"})
     print("To look at:" if notes else "To look at: nothing")
     for note in notes:

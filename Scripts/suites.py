@@ -1,15 +1,16 @@
 """Runs a suite of tests, and each test that fails once more, alone. ctest, pytest and `swift test` report what each of
-their tests did; any other program is one test.
+their tests did (runners.py); any other program is one test.
 
-A test that fails twice fails the suite. One that passes the second time is *unstable*: a note (notes.py) has what it
-printed both times. But it fails the suite as well if it is one of Tests/oracles, or if the first run shows that the
-product is at fault (FINAL).
+A test that fails twice has failed. One that passes the second time is *unstable*: a note (notes.py) has what it printed
+both times. A test of Tests/oracles, or one whose first run shows a fault of the product (FINAL), is not run again: it
+has failed.
 """
 
 import contextlib
 import os
 import re
 import shlex
+import signal
 import subprocess
 import tempfile
 import xml.etree.ElementTree as xml
@@ -19,18 +20,30 @@ from functools import partial
 from pathlib import Path
 
 import notes
+from runners import PLUGINS, RUNNERS, Result, Runner
 from session import end_session
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# What no second run excuses. Tests/C/support/check.h prints the first one for a wrong, lost or removed value.
+# The signals of a crash, as shells, Python and ctest name or number them.
+SIGNALS = "SEGV|ABRT|BUS|ILL|FPE|TRAP"
+NUMBERS = "4|5|6|7|8|11"
+
+# What shows a fault of the product, of which no second run says that it is gone. Tests/C/support/check.h prints the
+# first one for a wrong, lost or removed value.
 FINAL = {
     "a wrong value": r"\boracle: ",
-    "a crash": r"\*\*\*Exception|Subprocess (aborted|killed)|SIG(SEGV|ABRT|BUS|ILL|FPE|TRAP)\b|[Ss]egmentation fault"
-    r"|\bcrash: |Fatal (Python )?error: |with unexpected signal|\bassert -\d+ == ",
-    "a hang": r"\*\*\*Timeout|watchdog: |TimeoutExpired|Time limit was exceeded|: stopped after \d+ minutes",
-    "a sanitizer's report": r"(Address|Leak|Thread|UndefinedBehavior)Sanitizer|: runtime error: |^==\d+== ",
+    "a crash": rf"\*\*\*Exception|Subprocess (?:aborted|killed)|\bSIG(?:{SIGNALS})\b|\bcrash: "
+    r"|[Ss]egmentation fault|\bAborted\b|\bBus error\b|\bIllegal instruction\b|\bFloating point exception\b"
+    r"|Trace/breakpoint trap|core dumped|Fatal (?:Python )?error: |unexpected signal|Program crashed|BrokenProcessPool"
+    rf"|assert (?:not )?-\d+\b|where -(?:{NUMBERS}) = .*returncode|-(?:{NUMBERS})\b.* == \[0",
+    "a hang": r"\*\*\*Timeout|watchdog: |TimeoutExpired|Time limit was exceeded|stopped after \d+ (?:minutes|hours)"
+    r"|where True = .*is_alive",
+    "a sanitizer's report": r"(?:Address|Leak|Thread|UndefinedBehavior)Sanitizer|: runtime error: |^==\d+== ",
 }
+
+# What the whole output of `swift test` shows, whichever tests it names.
+UNATTRIBUTED = re.compile(r"Test «unknown» recorded an issue|with unexpected signal|\*\*\* Program crashed")
 
 # Of an output, in a note.
 LINES = 30
@@ -58,9 +71,10 @@ class Run:
 
     output: str
     status: "int | None"  # None: it was stopped
-    passed: int = 0
-    failures: dict[str, str] = field(default_factory=dict)  # what each test printed
-    skipped: dict[str, str] = field(default_factory=dict)  # why
+    results: dict[str, Result] = field(default_factory=dict)
+
+    def named(self, outcome: str) -> dict[str, Result]:
+        return {name: result for name, result in self.results.items() if result.outcome == outcome}
 
 
 def is_oracle(test: str, runner: "Runner | None") -> bool:
@@ -69,12 +83,8 @@ def is_oracle(test: str, runner: "Runner | None") -> bool:
     return runner is not None and any(runner.is_in(test, path) for path in listed)
 
 
-def final(output: str) -> "str | None":
-    """What in a first run's output no second run excuses."""
-    # pytest shows the test's source as well, which may name any of these.
-    said = re.findall(r"^E .*", output, re.MULTILINE)
-    text = "\n".join(said) or output
-    return next((what for what, pattern in FINAL.items() if re.search(pattern, text, re.MULTILINE)), None)
+def final(evidence: str) -> "str | None":
+    return next((what for what, pattern in FINAL.items() if re.search(pattern, evidence, re.MULTILINE)), None)
 
 
 def tail(output: str) -> str:
@@ -82,102 +92,34 @@ def tail(output: str) -> str:
     return "\n".join(lines if len(lines) <= LINES else [f"({len(lines) - LINES} lines)", *lines[-LINES:]])
 
 
-def both(first: str, second: str) -> str:
-    return f"the first time:\n{tail(first)}\nthe second time:\n{tail(second) or 'nothing'}"
-
-
-# Reports in the form of JUnit
-
-
-def attribute(case: xml.Element, name: str) -> str:
-    return case.get(name, "")
-
-
-def said(case: xml.Element) -> str:
-    texts = (f"{each.get('message', '')}\n{each.text or ''}".strip() for each in case)
-    return "\n".join(text for text in texts if text)
-
-
-def skip_of(case: xml.Element) -> "str | None":
-    skipped = case.find("skipped")
-    return None if skipped is None else said(case)
-
-
-@dataclass(frozen=True)
-class Runner:
-    report: Callable[[str], list[str]]  # the options that write a report
-    file: str  # the report's name if these name "report.xml"
-    name: Callable[[xml.Element], str]
-    only: Callable[[str], list[str]]  # the arguments that choose one test
-    is_in: Callable[[str, Path], bool]  # whether a file has the test
-
-
-def pytest_name(case: xml.Element) -> str:
-    """Of a report of the family xunit1, as pytest takes it on its command line."""
-    file = attribute(case, "file")
-    module = file.removesuffix(".py").replace("/", ".")
-    classes = attribute(case, "classname").removeprefix(module).strip(".").split(".")
-    return "::".join([file, *filter(None, classes), attribute(case, "name")])
-
-
-def swift_name(case: xml.Element) -> str:
-    """As `--filter` compares it: Module.Suite/Suite/function()."""
-    module, *suites = attribute(case, "classname").split(".")
-    return f"{module}.{'/'.join([*suites, attribute(case, 'name')])}"
-
-
-RUNNERS = {
-    "ctest": Runner(
-        lambda path: ["--output-on-failure", "--output-junit", path],
-        "report.xml",
-        lambda case: attribute(case, "name"),
-        lambda name: ["-R", f"^{re.escape(name)}$"],
-        # A variant of a test has its name and one more word.
-        lambda name, path: path.stem in (name, name.rpartition("_")[0]),
-    ),
-    "pytest": Runner(
-        lambda path: ["-rs", "-o", "junit_family=xunit1", f"--junit-xml={path}"],
-        "report.xml",
-        pytest_name,
-        lambda name: [name],
-        lambda name, path: path.match(name.partition("::")[0]),
-    ),
-    "swift": Runner(
-        lambda path: ["--xunit-output", path],
-        "report-swift-testing.xml",
-        swift_name,
-        lambda name: ["--skip-build", "--filter", f"^{re.escape(name)}/"],
-        lambda name, path: path.match(name.partition("/")[0].replace(".", "/") + ".swift"),
-    ),
-}
-
-
 def run_once(suite: Suite, test: "str | None" = None) -> Run:
     """Runs a suite, or one of its tests."""
     runner = suite.runner
     if not runner:
         run = execute(suite, [*suite.command, *suite.tests])
-        if run.status == 0:
-            run.passed = 1
-        elif run.status is not None:
-            run.failures[suite.name] = run.output
+        how = f"crash: ended by signal {-run.status}\n" if run.status and run.status < 0 else ""
+        outcome = "passed" if run.status == 0 else "failed"
+        run.results[suite.name] = Result(outcome, how + run.output, how + run.output)
         return run
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "report.xml")
+        report = Path(folder, "report")
         tests = suite.tests if test is None else runner.only(test)
-        run = execute(suite, [*suite.command, *runner.report(path), *tests])
-        with contextlib.suppress(FileNotFoundError, xml.ParseError):  # nothing is counted then: see problem_of()
-            count(runner, run, xml.parse(os.path.join(folder, runner.file)).getroot())
+        run = execute(suite, [*suite.command, *runner.report(report), *tests])
+        # Without a report nothing is counted: see problem_of().
+        with contextlib.suppress(FileNotFoundError, xml.ParseError):
+            run.results = runner.read(report, run.output)
     return run
 
 
 def execute(suite: Suite, command: list[str]) -> Run:
+    environment = {**os.environ, **suite.environment}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), str(PLUGINS)]))
     # A file: a process left behind by a suite would keep a pipe open.
     with tempfile.TemporaryFile() as printed:
         process = subprocess.Popen(
             command,
             cwd=suite.folder,
-            env={**os.environ, **suite.environment},
+            env=environment,
             stdout=printed,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -193,64 +135,60 @@ def execute(suite: Suite, command: list[str]) -> Run:
         return Run(printed.read().decode(errors="replace"), status)
 
 
-def count(runner: Runner, run: Run, report: xml.Element) -> None:
-    # How a C test failed: its report lacks that.
-    ends = dict(
-        re.findall(r"^ *\d+/\d+ Test +#\d+: (\S+) \.* *([\w ]*\*\*\*.*?) +[\d.]+ sec$", run.output, re.MULTILINE)
-    )
-    for case in report.iter("testcase"):
-        name, end = runner.name(case), ends.get(attribute(case, "name"), "")
-        why = skip_of(case)
-        if why is not None and not end.startswith("***Not Run"):
-            run.skipped[name] = why
-        elif end or case.find("failure") is not None or case.find("error") is not None:
-            run.failures[name] = f"{end}\n{said(case)}".strip()
-        elif attribute(case, "status") != "disabled":
-            run.passed += 1
-
-
 def unfinished(output: str) -> str:
     """The tests in Swift that have begun and not ended."""
     names = re.findall(r"^◇ Test (?!run |case )(.+) started\.$", output, re.MULTILINE)
-    done = set(re.findall(r"^[✔✘] Test (.+?)(?: with \d+ test cases?)? (?:passed|failed) after", output, re.MULTILINE))
-    return ", ".join(name for name in names if name not in done) or "none"
+    done = set(re.findall(r"^[✔✘━] Test (.+?)(?: with \d+ test cases?)? (?:passed|failed) after", output, re.MULTILINE))
+    found = [name for name in names if name not in done]
+    return f"; begun and not ended: {', '.join(found)}" if found else ""
 
 
 def problem_of(suite: Suite, run: Run) -> "str | None":
     """What is wrong with a run beside its failed tests."""
+    passed, failed = run.named("passed"), run.named("failed")
     if run.status is None:
-        return f"stopped after {suite.minutes} minutes; begun and not ended: {unfinished(run.output)}"
-    if not run.passed and not run.failures:
-        return f"no test ran (exit status {run.status}); begun and not ended: {unfinished(run.output)}"
-    # A suite that crashes after its last test.
-    return f"ended with the exit status {run.status}" if run.status and not run.failures else None
+        return f"stopped after {suite.minutes} minutes{unfinished(run.output)}"
+    if not passed and not failed:
+        return f"no test ran (exit status {run.status}){unfinished(run.output)}"
+    if not suite.runner:
+        return None
+    if found := UNATTRIBUTED.search(run.output):
+        return f"{found[0]}{unfinished(run.output)}"
+    # As of a suite that crashes after its last test, or is ended by one.
+    if run.status != (suite.runner.failed if failed else 0):
+        return f"ended with the exit status {run.status}{unfinished(run.output)}"
+    return None
 
 
 def second_run(
-    suite: str, test: str, output: str, run: Callable[[str], Run], runner: "Runner | None" = None
+    suite: str, test: str, result: Result, run: Callable[[str], Run], runner: "Runner | None" = None
 ) -> "str | None":
     """What a failed test printed if it fails for good, by its first run or by another; None if it is unstable."""
-    if reason := "a fault, as one of Tests/oracles," if is_oracle(test, runner) else final(output):
+    if is_oracle(test, runner):
+        print(f"{suite}: {test} is one of Tests/oracles: not run again", flush=True)
+        return result.output
+    if reason := final(result.evidence):
         print(f"{suite}: {test} shows {reason}: not run again", flush=True)
-        return output
+        return result.output
     again = run(test)
-    if again.status or again.status is None or not again.passed:
-        return again.failures.get(test, again.output)
+    if again.status != 0 or not again.named("passed"):
+        return again.results[test].output if test in again.results else again.output
     print(f"{suite}: {test} is unstable: it passed alone", flush=True)
-    notes.add("unstable", f"{suite}: {test}", both(output, again.output))
+    first, second = tail(result.output) or "nothing", tail(again.output) or "nothing"
+    notes.add("unstable", f"{suite}: {test}", f"the first time:\n{first}\nthe second time:\n{second}")
     return None
 
 
 def decide(suite: Suite, first: Run) -> "tuple[int, dict[str, str]]":
     """How many tests passed, and what those that failed printed. Runs them again: nothing else should run meanwhile."""
     failures = {}
-    for test, output in first.failures.items():
-        failure = second_run(suite.name, test, output, partial(run_once, suite), suite.runner)
+    for test, result in first.named("failed").items():
+        failure = second_run(suite.name, test, result, partial(run_once, suite), suite.runner)
         if failure is not None:
             failures[test] = failure
-    passed = first.passed + len(first.failures) - len(failures)
+    passed = len(first.named("passed")) + len(first.named("failed")) - len(failures)
     if problem := problem_of(suite, first):
-        failures[suite.name] = problem
+        failures[f"{suite.name} as a whole"] = problem
     return passed, failures
 
 
@@ -258,8 +196,21 @@ def report(suite: Suite, run: Run) -> str:
     """The output without the lines of tests that passed, and the skipped tests."""
     lines = [line for line in run.output.splitlines() if not line.startswith(("◇", "[", "✔ Test "))]
     if suite.runner is not RUNNERS["pytest"]:  # which names them itself
-        lines += [f"skipped: {name}: {why}" for name, why in run.skipped.items()]
+        lines += [f"skipped: {name}: {result.output}" for name, result in run.named("skipped").items()]
     return "\n".join([f"== {suite.name}: {shlex.join([*suite.command, *suite.tests])}", *lines])
+
+
+def run_alone(suite: Suite) -> int:
+    """For a program that runs one suite: prints what came of it, and returns the exit status."""
+    is_first = notes.begin()
+    first = run_once(suite)
+    print(report(suite, first), flush=True)
+    passed, failures = decide(suite, first)
+    for test, output in failures.items():
+        print(f"\nfailed: {test}\n{output}")
+    failed = len(failures) + (notes.show() if is_first else 0)
+    print(f"\n{passed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 # The sessions that a signal has to end.
@@ -269,4 +220,10 @@ sessions: set[int] = set()
 def end(signum: int, _: object) -> None:
     for session in list(sessions):
         end_session(session)
+    notes.forget()
     os._exit(128 + signum)
+
+
+def end_with_signals() -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, end)

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
+import pytest_results
 
 HERE = Path(__file__).resolve().parents[1]
 ADAPTER = os.environ["SHALE_ADAPTER"]
@@ -23,7 +24,8 @@ IS_ALONE = "SHALE_ADAPTER_ALONE" in os.environ
 
 counts = {"passed": 0, "failed": 0, "skipped": 0, "excluded": 0}
 skipped: dict[str, str] = {}
-failures: dict[str, str] = {}
+failures: dict[str, tuple[str, str]] = {}
+passed: set[str] = set()
 unused = set(REASONS)
 errors: list[str] = []
 not_run: set[str] = set()
@@ -118,17 +120,23 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         counts["excluded"] += 1
     elif report.skipped:
         # Each skip is listed, so that a test that no longer runs is noticed.
-        counts["skipped" if report.nodeid in skipping else "failed"] += 1
-        skipped[report.nodeid] = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if report.nodeid in skipping:
+            counts["skipped"] += 1
+            skipped[report.nodeid] = why
+        else:
+            failures[report.nodeid] = (f"skipped: {why}", "")
     elif report.failed:
-        counts["failed"] += report.nodeid not in failures  # and not once more when its fixtures end
-        failures.setdefault(report.nodeid, report.longreprtext)
+        known = failures.get(report.nodeid, ("", ""))
+        output, evidence = pytest_results.printed(report)
+        failures[report.nodeid] = (known[0] + output, known[1] + evidence)
     elif report.passed and report.when == "call":
-        counts["passed"] += 1
+        passed.add(report.nodeid)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     errors.extend(f"excluded.toml names {each}, which matches no test" for each in sorted(unused))
-    counts["failed"] += len(errors)
+    counts["passed"] = len(passed - failures.keys())
+    counts["failed"] = len(failures) + len(errors)
     result = {**counts, "skips": skipped, "failures": failures, "errors": errors}
     Path(os.environ["SHALE_ADAPTER_RESULT"]).write_text(json.dumps(result))

@@ -244,7 +244,8 @@ static inline int wait_for(pid_t child) {
         if (errno != EINTR)
             return -1;
     int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGABRT)
+    if (signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE || signal == SIGTRAP ||
+        signal == SIGABRT)
         fprintf(stderr, "crash: %s\n", strsignal(signal));
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
