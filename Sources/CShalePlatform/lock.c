@@ -7,17 +7,23 @@ enum { FUTEX_WAIT = 0, FUTEX_WAKE = 1 };
 /* Waiting and waking never decide who owns a lock: the word alone does. Every wait is short, and a woken thread tries
  * again, so a waiter that dies between being woken and taking the lock takes nothing with it. */
 
-/* The locks that this thread holds, by their kind. */
+/* The locks that this thread holds, or is about to take, or has just released, by their kind. A lock's own word tells
+ * which: it has the owner's number and the thread's. So whichever instruction a thread ends at, its lock is found. */
 struct held_locks {
-    uint32_t *locks[SHIM_LOCK_KINDS];
+    uint64_t *locks[SHIM_LOCK_KINDS];
     const struct shim_owner *owners[SHIM_LOCK_KINDS];
-    _Bool is_watched;
+    uint32_t thread; /* unlike that of any other thread of this process; 0: not watched */
 };
 static _Thread_local struct held_locks held __attribute__((tls_model(SHIM_TLS_MODEL)));
 
 void shim_lock_hold_none(void) { memset(held.locks, 0, sizeof held.locks); }
 
-static void wake_one(uint32_t *lock) { syscall(SYS_futex, lock, FUTEX_WAKE, 1, NULL, NULL, 0); }
+static void wake_one(uint64_t *lock) { syscall(SYS_futex, lock, FUTEX_WAKE, 1, NULL, NULL, 0); }
+
+/* The word of a lock that this thread holds. */
+static inline uint64_t held_word(const struct shim_owner *owner) {
+    return (uint64_t)held.thread << SHIM_LOCK_THREAD | shim_owner_number(owner);
+}
 
 /* ---- threads that end while they hold a lock ------------------------------- */
 
@@ -26,18 +32,19 @@ static void wake_one(uint32_t *lock) { syscall(SYS_futex, lock, FUTEX_WAKE, 1, N
 static void thread_ends(void *p) {
     struct held_locks *ending = p;
     for (int kind = 0; kind < SHIM_LOCK_KINDS; kind++) {
-        uint32_t *lock = ending->locks[kind];
+        uint64_t *lock = ending->locks[kind];
         if (!lock) continue;
         ending->locks[kind] = NULL;
         /* (A child that a handler has made by the system call alone, within a call, owns nothing.) */
-        uint32_t seen = shim_lock_word(lock), number = shim_owner_number(ending->owners[kind]);
-        while (number && (seen & SHIM_OWNER_MASK) == number &&
+        uint64_t seen = shim_lock_word(lock), word = held_word(ending->owners[kind]);
+        while (word & SHIM_OWNER_MASK && (seen & ~SHIM_LOCK_WANTED) == word &&
                !__atomic_compare_exchange_n(lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
                                             __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
         }
-        if (seen & SHIM_LOCK_WANTED) wake_one(lock);
+        /* Also if the thread has released the lock and ended before it woke anybody. */
+        wake_one(lock);
     }
-    ending->is_watched = 0;
+    ending->thread = 0;
 }
 
 static pthread_key_t key;
@@ -51,10 +58,16 @@ static __attribute__((destructor)) void delete_key(void) {
     has_key = 0;
 }
 
-/* If it fails, because memory or keys are exhausted, the next lock tries it again. */
+/* If it fails, because memory or keys are exhausted, the next lock tries it again: but not beside a lock that the thread
+ * holds without a number. */
 static __attribute__((noinline)) void watch_thread(void) {
+    static uint32_t threads;
+    for (int kind = 0; kind < SHIM_LOCK_KINDS; kind++)
+        if (held.locks[kind]) return;
     pthread_once(&once, make_key);
-    held.is_watched = has_key && pthread_setspecific(key, &held) == 0;
+    if (!has_key || pthread_setspecific(key, &held) != 0) return;
+    do held.thread = __atomic_add_fetch(&threads, 1, __ATOMIC_RELAXED);
+    while (held.thread == 0);
 }
 
 /* ---- taking and releasing ------------------------------------------------------ */
@@ -63,14 +76,18 @@ void shim_lock_init(void *lock) {
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_init");
 #endif
-    __atomic_store_n((uint32_t *)lock, 0, __ATOMIC_RELEASE);
+    __atomic_store_n((uint64_t *)lock, 0, __ATOMIC_RELEASE);
 }
 
-static inline _Bool change(void *lock, const struct shim_owner *owner, uint32_t *seen, uint32_t next,
+static inline _Bool change(void *lock, const struct shim_owner *owner, uint64_t *seen, uint64_t next,
                            enum shim_lock_kind kind) {
-    if (!__atomic_compare_exchange_n((uint32_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return 0;
     held.owners[kind] = owner;
-    held.locks[kind] = (uint32_t *)lock;
+    held.locks[kind] = (uint64_t *)lock;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    if (!__atomic_compare_exchange_n((uint64_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        held.locks[kind] = NULL;
+        return 0;
+    }
 #ifdef SHALE_FAULTS
     shim_tell_lock(lock, 1);
 #endif
@@ -81,45 +98,47 @@ int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kin
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_try");
 #endif
-    uint32_t number = shim_owner_number(owner), seen = 0;
-    if (__builtin_expect(number == 0, 0)) return ENOLCK;
-    if (__builtin_expect(!held.is_watched, 0)) watch_thread();
-    return __builtin_expect(change(lock, owner, &seen, number, kind), 1) ? 0 : EBUSY;
+    if (__builtin_expect(shim_owner_number(owner) == 0, 0)) return ENOLCK;
+    if (__builtin_expect(!held.thread, 0)) watch_thread();
+    uint64_t seen = 0;
+    return __builtin_expect(change(lock, owner, &seen, held_word(owner), kind), 1) ? 0 : EBUSY;
 }
 
 /* If the word has another owner's number, it is left alone: this is a child that was forked within a call, or the word
  * was damaged. */
-static __attribute__((noinline)) void release_wanted(uint32_t *lock, uint32_t number) {
-    uint32_t seen = number | SHIM_LOCK_WANTED;
-    if (number && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) wake_one(lock);
+static __attribute__((noinline)) void release_wanted(uint64_t *lock, const struct shim_owner *owner) {
+    uint64_t seen = held_word(owner) | SHIM_LOCK_WANTED;
+    if (shim_owner_number(owner) && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+        wake_one(lock);
 }
 
 void shim_lock_release(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind) {
-    uint32_t number = shim_owner_number(owner), seen = number;
+    uint64_t seen = held_word(owner);
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_release");
     shim_tell_lock(lock, 0);
 #endif
-    held.locks[kind] = NULL;
     if (__builtin_expect(
-            !__atomic_compare_exchange_n((uint32_t *)lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED), 0))
-        release_wanted(lock, number);
+            !__atomic_compare_exchange_n((uint64_t *)lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED), 0))
+        release_wanted(lock, owner);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    held.locks[kind] = NULL;
 }
 
 /* ---- waiting ---------------------------------------------------------------- */
 
-static _Bool is_free(uint32_t word) {
+static _Bool is_free(uint64_t word) {
     uint32_t number = word & SHIM_OWNER_MASK;
     return number == 0 || number == SHIM_OWNER_ENDED;
 }
 
 /* Others may still wait, so the word keeps saying so. */
-static _Bool take(void *lock, const struct shim_owner *owner, uint32_t *seen, enum shim_lock_kind kind) {
-    return change(lock, owner, seen, shim_owner_number(owner) | SHIM_LOCK_WANTED, kind);
+static _Bool take(void *lock, const struct shim_owner *owner, uint64_t *seen, enum shim_lock_kind kind) {
+    return change(lock, owner, seen, held_word(owner) | SHIM_LOCK_WANTED, kind);
 }
 
-int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen) {
-    uint32_t word = shim_lock_word(lock);
+int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint64_t *seen) {
+    uint64_t word = shim_lock_word(lock);
     for (_Bool has_waited = 0;;) {
         while (is_free(word)) {
             if (take(lock, owner, &word, kind)) return 0;
@@ -129,13 +148,14 @@ int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_ki
             return EBUSY;
         }
         if (!(word & SHIM_LOCK_WANTED)) {
-            if (!__atomic_compare_exchange_n((uint32_t *)lock, &word, word | SHIM_LOCK_WANTED, 0, __ATOMIC_RELAXED,
+            if (!__atomic_compare_exchange_n((uint64_t *)lock, &word, word | SHIM_LOCK_WANTED, 0, __ATOMIC_RELAXED,
                                              __ATOMIC_RELAXED))
                 continue;
             word |= SHIM_LOCK_WANTED;
         }
         struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-        if (syscall(SYS_futex, lock, FUTEX_WAIT, word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
+        /* (The lower half: integers are little-endian.) */
+        if (syscall(SYS_futex, lock, FUTEX_WAIT, (uint32_t)word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
             shim_lock_word(lock) == word) {
             *seen = word;
             return ETIMEDOUT;
@@ -145,7 +165,7 @@ int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_ki
     }
 }
 
-_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen) {
+_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint64_t seen) {
 #ifdef SHALE_FAULTS
     (void)shim_fault("lock_take_over");
 #endif

@@ -111,9 +111,9 @@ int64_t shim_owner_uptime_ms(struct shim_owner *o) {
 static void end_former_owner(const struct shim_owner *o, uint32_t number) {
     for (size_t i = 0; i <= o->count; i++) {
         void *lock = i < o->count ? o->first_lock + i * o->stride : o->other_lock;
-        uint32_t seen = shim_lock_word(lock);
+        uint64_t seen = shim_lock_word(lock);
         while ((seen & SHIM_OWNER_MASK) == number) {
-            if (__atomic_compare_exchange_n((uint32_t *)lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
+            if (__atomic_compare_exchange_n((uint64_t *)lock, &seen, (seen & SHIM_LOCK_WANTED) | SHIM_OWNER_ENDED, 0,
                                             __ATOMIC_RELEASE, __ATOMIC_RELAXED))
                 break;
         }

@@ -1,8 +1,8 @@
 /* Handover: who takes a lock sees all stores of the last owner, who released it or whose thread ended.
  *
- * code: Sources/CShalePlatform/lock.c: !__atomic_compare_exchange_n((uint32_t *)lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED), 0))
+ * code: Sources/CShalePlatform/lock.c: !__atomic_compare_exchange_n((uint64_t *)lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED), 0))
  * code: Sources/CShalePlatform/lock.c: __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
- * code: Sources/CShalePlatform/lock.c: if (!__atomic_compare_exchange_n((uint32_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) return 0; */
+ * code: Sources/CShalePlatform/lock.c: if (!__atomic_compare_exchange_n((uint64_t *)lock, seen, next, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) { */
 #include "memory.inc"
 
 byte word = 1, data = 1;

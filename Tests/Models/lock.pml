@@ -8,11 +8,11 @@
  *
  * code: Sources/CShalePlatform/owner.c: result = number == 0 || number == SHIM_OWNER_ENDED ? -EAGAIN : lock_byte((int)fd, number);
  * code: Sources/CShalePlatform/owner.c: end_former_owner(o, number);
- * code: Sources/CShalePlatform/lock.c: return change(lock, owner, seen, shim_owner_number(owner) | SHIM_LOCK_WANTED, kind);
- * code: Sources/CShalePlatform/lock.c: if (syscall(SYS_futex, lock, FUTEX_WAIT, word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
- * code: Sources/CShalePlatform/lock.c: if (number && __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) wake_one(lock);
- * code: Sources/CShalePlatform/lock.c: if (seen & SHIM_LOCK_WANTED) wake_one(lock);
- * code: Sources/ShaleCore/Platform/Owner.swift: hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen)
+ * code: Sources/CShalePlatform/lock.c: return change(lock, owner, seen, held_word(owner) | SHIM_LOCK_WANTED, kind);
+ * code: Sources/CShalePlatform/lock.c: if (syscall(SYS_futex, lock, FUTEX_WAIT, (uint32_t)word, &time, NULL, 0) < 0 && errno == ETIMEDOUT &&
+ * code: Sources/CShalePlatform/lock.c: __atomic_compare_exchange_n(lock, &seen, 0, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+ * code: Sources/CShalePlatform/lock.c: wake_one(lock);
+ * code: Sources/ShaleCore/Platform/Owner.swift: return hasEnded(number) && shim_lock_take_over(lock, self, kind, seen)
  * code: Sources/ShaleCore/Shard/ShardWriter.swift: if result == SHIM_ETIMEDOUT, owner.takesOver(lock, SHIM_SHARD_LOCK, seen) { return } */
 #define ENDED 4
 #define MASK 7

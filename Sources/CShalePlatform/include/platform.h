@@ -341,12 +341,13 @@ int64_t shim_owner_uptime_ms(struct shim_owner *owner);
 
 /* A thread holds at most one lock of each kind. */
 enum shim_lock_kind { SHIM_SHARD_LOCK, SHIM_OTHER_LOCK, SHIM_LOCK_KINDS };
-/* A lock is a word: bits 0-29 its owner's number, bit 31 whether others may wait. */
-#define SHIM_LOCK_WANTED 0x80000000u
+/* A lock is a word: bits 0-29 its owner's number, bit 31 whether others may wait, bits 32-63 the owner's thread. */
+#define SHIM_LOCK_WANTED UINT64_C(0x80000000)
+#define SHIM_LOCK_THREAD 32
 enum { SHIM_ETIMEDOUT = ETIMEDOUT, SHIM_ENOLCK = ENOLCK };
 
-static inline uint32_t shim_lock_word(const void *lock) {
-    return __atomic_load_n((const uint32_t *)lock, __ATOMIC_RELAXED);
+static inline uint64_t shim_lock_word(const void *lock) {
+    return __atomic_load_n((const uint64_t *)lock, __ATOMIC_RELAXED);
 }
 static inline uint32_t shim_lock_owner(const void *lock) { return shim_lock_word(lock) & SHIM_OWNER_MASK; }
 /* Whether others may wait for a lock that this thread holds. */
@@ -356,9 +357,9 @@ void shim_lock_init(void *lock);
 int shim_lock_try(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
 /* Waits for the lock until it is released, or its owner's thread ends, and `ms` at most. Returns 0, EBUSY if another one
  * has got it meanwhile, or ETIMEDOUT; `seen` gets the word in the last two cases. */
-int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint32_t *seen);
+int shim_lock_wait(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, int64_t ms, uint64_t *seen);
 /* Takes the lock over from the dead owner of the word `seen`. Returns false if the word has changed. */
-_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint32_t seen);
+_Bool shim_lock_take_over(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind, uint64_t seen);
 void shim_lock_release(void *lock, const struct shim_owner *owner, enum shim_lock_kind kind);
 /* In a child: it holds none of the locks that its thread held in the parent. */
 void shim_lock_hold_none(void);

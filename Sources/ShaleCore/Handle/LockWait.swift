@@ -110,8 +110,8 @@ struct LockHolder {
     }
 
     /// `word`: of a shard's lock.
-    init(_ asker: Owner, _ word: UInt32) {
-        number = word & UInt32(SHIM_OWNER_MASK)
+    init(_ asker: Owner, _ word: UInt64) {
+        number = UInt32(truncatingIfNeeded: word) & UInt32(SHIM_OWNER_MASK)
         process = shim_owner_process(asker, number)
     }
 }

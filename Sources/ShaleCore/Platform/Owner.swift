@@ -17,8 +17,9 @@ extension UnsafeMutablePointer<shim_owner> {
     func hasEnded(_ other: UInt32) -> Bool { shim_owner_has_ended(self, other) }
 
     /// Tries to take a lock over whose owner has ended. `seen`: its word.
-    func takesOver(_ lock: Memory, _ kind: shim_lock_kind, _ seen: UInt32) -> Bool {
-        hasEnded(seen & UInt32(SHIM_OWNER_MASK)) && shim_lock_take_over(lock, self, kind, seen)
+    func takesOver(_ lock: Memory, _ kind: shim_lock_kind, _ seen: UInt64) -> Bool {
+        let number = UInt32(truncatingIfNeeded: seen) & UInt32(SHIM_OWNER_MASK)
+        return hasEnded(number) && shim_lock_take_over(lock, self, kind, seen)
     }
 
 }

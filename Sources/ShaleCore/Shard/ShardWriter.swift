@@ -114,7 +114,7 @@ extension Shard {
         var wait = LockWait(
             .ofShard, engine.pointee.files.path, engine.pointee.waits, patience,
             told: EngineState.toldWaits(engine))
-        var pause: Int64 = 2, seen: UInt32 = 0
+        var pause: Int64 = 2, seen: UInt64 = 0
         while true {
             let result = shim_lock_wait(lock, owner, SHIM_SHARD_LOCK, min(wait.left, pause), &seen)
             if result == 0 { return }
