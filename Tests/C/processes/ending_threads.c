@@ -58,7 +58,7 @@ static void *hold(void *unused) {
 
 /* ---- a thread that is stepped through a call ---- */
 
-enum { trap_flag = 0x100, around = 48, most_changes = 8 };
+enum { trap_flag = 0x100, around = 24, most_changes = 8 };
 
 static struct {
     bool is_on;
