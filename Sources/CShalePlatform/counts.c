@@ -98,6 +98,7 @@ static void note(struct shim_section *section) {
     const uint64_t *counts = section->hold.counts;
     __atomic_fetch_add(&row->holds, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&row->faults, section->hold.faults - before, __ATOMIC_RELAXED);
+    section->appended += counts[SHIM_BYTES_APPENDED];
     for (int i = 0; i < SHIM_COUNTS; i++) raise_to(&row->most[i], counts[i]);
     if (counts[SHIM_BYTES_READ] > 16 * counts[SHIM_BYTES_APPENDED])
         raise_to(&row->bytes_unpaid, counts[SHIM_BYTES_READ]);
@@ -106,6 +107,7 @@ static void note(struct shim_section *section) {
 struct shim_section shim_call(const void *name) {
     struct shim_section outer = shim_section_now;
     shim_section_now.call = name;
+    shim_section_now.pass_slots = shim_section_now.appended = 0;
     shim_section_now.hold.lock = NULL;
     return outer;
 }
@@ -113,12 +115,20 @@ struct shim_section shim_call(const void *name) {
 struct shim_section shim_part(const void *name) {
     struct shim_section outer = shim_section_now;
     shim_section_now.call = name;
+    shim_section_now.pass_slots = shim_section_now.appended = 0;
     memset(shim_section_now.hold.counts, 0, sizeof outer.hold.counts);
     return outer;
 }
 
+static void note_passes(const struct shim_section *section) {
+    if (!shim_counts || !section->call || section->pass_slots <= section->appended / 2) return;
+    struct shim_call_counts *row = row_of(section->call);
+    if (row) raise_to(&row->passes_unpaid, section->pass_slots - section->appended / 2);
+}
+
 void shim_leave(struct shim_section outer) {
     if (shim_section_now.hold.lock) note(&shim_section_now);
+    note_passes(&shim_section_now);
     shim_section_now = outer;
 }
 

@@ -1,6 +1,7 @@
 /* Counts the work done while a shard's lock is held. In test builds (SHALE_FAULTS), each hold counts the slots and the
  * records that it examines, the bytes of the log that it reads, and those that it appends. Slots and bytes are counted
- * by the address of every load, store, copy and hash, so that no loop can be missed. The largest counts of each call go
+ * by the address of every load, store, copy and hash, so that no loop can be missed. A call's passes over the table are
+ * counted over all its holds. The largest counts of each call go
  * to the table `shim_counts`, or to the file named by SHALE_LOCK_COUNTS, for all processes that map it. */
 #ifndef SHALE_COUNTS_H
 #define SHALE_COUNTS_H
@@ -20,6 +21,8 @@ struct shim_hold {
 /* The call that a thread runs, and the lock that it holds. */
 struct shim_section {
     const char *call;
+    uint64_t pass_slots, appended; /* in all its holds so far */
+    uint64_t pass_from;            /* the hold's slots when the pass went on */
     struct shim_hold hold;
 };
 
@@ -64,6 +67,14 @@ void shim_rest_of_hold(const void *name);
 
 void shim_hold_begins(const void *lock, const void *table, size_t table_size, const void *log, size_t log_size);
 void shim_hold_ends(const void *lock);
+
+/* Around the steps of a pass over the table. */
+static inline void shim_pass_begins(void) { shim_section_now.pass_from = shim_section_now.hold.counts[SHIM_SLOTS]; }
+static inline void shim_pass_ends(void) {
+    uint64_t slots = shim_section_now.hold.counts[SHIM_SLOTS];
+    /* (The rest of the hold may be counted anew.) */
+    if (slots > shim_section_now.pass_from) shim_section_now.pass_slots += slots - shim_section_now.pass_from;
+}
 
 static inline void shim_count_record(void) { shim_count(SHIM_RECORDS, 1); }
 static inline void shim_count_appended(size_t n) { shim_count(SHIM_BYTES_APPENDED, n); }

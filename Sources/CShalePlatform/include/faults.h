@@ -37,11 +37,12 @@ extern struct shim_faults shim_faults;
 enum shim_count { SHIM_SLOTS, SHIM_RECORDS, SHIM_BYTES_READ, SHIM_BYTES_APPENDED, SHIM_COUNTS };
 
 /* The largest counts of a call's holds. `bytes_unpaid`: of holds that read more than 16 times what they append.
+ * `passes_unpaid`: slots that a pass over the table visits in a whole call, beyond one for two bytes that it appends.
  * `faults`: how often all of them together waited for a page from the disk. */
 struct shim_call_counts {
     unsigned long key; /* a hash of the name; 0: the row is free */
     unsigned long name[4];
-    unsigned long holds, most[SHIM_COUNTS], bytes_unpaid, faults;
+    unsigned long holds, most[SHIM_COUNTS], bytes_unpaid, faults, passes_unpaid;
 };
 enum { SHIM_CALLS = 64 };
 struct shim_counts {

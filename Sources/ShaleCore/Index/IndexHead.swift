@@ -3,7 +3,7 @@ struct IndexHead: MappedWords {
     typealias Word = MappedWord<IndexHead>
     static let size = Sizes.indexHead
     static let magicValue: UInt64 = 0x5844_4E49_454C_4853 // "SHLEINDX"
-    static let versionValue: UInt64 = 16
+    static let versionValue: UInt64 = 17
 
     let at: Memory
 

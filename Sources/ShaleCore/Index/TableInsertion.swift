@@ -64,7 +64,7 @@ extension Table {
     /// Buckets to search for a free slot: with 96, one rebuild in ten found no place for an entry. A set may search
     /// fewer, as it can unlink another entry.
     static let farthestFree = 256, farthestForSet = 72
-    /// Slots visited at most, to find a free one and to move entries there.
+    /// Slots visited at most, to find a free one near and to move entries there.
     static let looksForFree = 2 * farthestForSet * bucketSlots
 
     /// Moves entries up, each within the displacement that its home allows, until a slot near `home` is free.
@@ -79,21 +79,51 @@ extension Table {
             if free == nil { position += 1 }
         }
         while let slot = free, position > home + Table.maxDisplacements.3 {
-            free = nil
-            search: for from in max(home, position - Table.maxDisplacements.3)..<position {
-                let p = bucket(from)
-                for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
-                    let moved = Slot(p + i), owner = from - moved.entry.displacement
-                    if position - owner <= Table.maxDisplacements.3, owner != sparing {
-                        relocate(moved, to: slot, home: owner, fingerprint: moved.entry.fingerprint)
-                        free = moved
-                        position = from
-                        break search
-                    }
-                }
+            let from = movable(to: position, above: home, sparing: sparing)
+            if let from {
+                relocate(from.slot, to: slot, home: from.home, fingerprint: from.slot.entry.fingerprint)
+                position = from.position
             }
+            free = from?.slot
         }
         return free
+    }
+
+    /// Returns the farthest entry below `position` that may move there.
+    private func movable(to position: Int, above home: Int, sparing: Int) -> (slot: Slot, position: Int, home: Int)? {
+        for from in max(home, position - Table.maxDisplacements.3)..<position {
+            let p = bucket(from)
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) {
+                let slot = Slot(p + i), owner = from - slot.entry.displacement
+                if position - owner <= Table.maxDisplacements.3, owner != sparing { return (slot, from, owner) }
+            }
+        }
+        return nil
+    }
+
+    /// Returns the nearest slot that `mayYield` accepts and from which, once it is free, `makeFree` makes room near
+    /// `home`. Needs a neighbourhood without a free slot.
+    func slot(movableTo home: Int, within farthest: Int, _ mayYield: (Slot) -> Bool) -> Slot? {
+        let near = home + Table.maxDisplacements.3
+        // Whether moves lead from a bucket to one near `home`; one bit for each bucket behind that.
+        var reaches: (UInt64, UInt64) = (0, 0)
+        func reach(_ position: Int) -> Bool {
+            let i = position - near - 1
+            if i < 0 { return true }
+            return (i < 64 ? reaches.0 >> UInt64(i) : reaches.1 >> UInt64(i - 64)) & 1 != 0
+        }
+        for position in (near + 1)..<min(shape.positions.upperBound, home + min(farthest, near - home + 128)) {
+            let p = bucket(position)
+            // `makeFree` begins at the nearest free slot.
+            if freeSlot(p) != nil { return nil }
+            guard let from = movable(to: position, above: home, sparing: -1), reach(from.position) else { continue }
+            let i = position - near - 1
+            if i < 64 { reaches.0 |= 1 << UInt64(i) } else { reaches.1 |= 1 << UInt64(i - 64) }
+            for i in stride(from: 0, to: Table.bucketSize, by: Slot.size) where mayYield(Slot(p + i)) {
+                return Slot(p + i)
+            }
+        }
+        return nil
     }
 
     private func relocate(_ slot: Slot, to target: Slot, home: Int, fingerprint: UInt64) {
@@ -113,8 +143,10 @@ extension Table {
     /// Clears a slot whose entry has moved; a use that a reader stored meanwhile moves along.
     func vacate(_ slot: Slot, copied word1: SlotUse, to target: Slot) {
         if target.at < slot.at {
-            // The sweep may have passed the new slot and not yet the old one.
-            if header[Field.sweepAt] > position(of: target), header[Field.sweepState] == ShardHeader.SweepState.sweeping
+            // Whether the sweep has passed the new slot and not yet the old one.
+            let at = header[Field.sweepAt]
+            if header[Field.sweepState] == ShardHeader.SweepState.sweeping, at > position(of: target),
+                at <= position(of: slot)
             {
                 header[Field.sweepState] = ShardHeader.SweepState.restart
             }

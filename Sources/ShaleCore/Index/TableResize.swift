@@ -5,7 +5,7 @@ extension Table {
     /// Begins a pass. The memory up to the new extent must exist and be zero.
     func begin(_ mode: Int) {
         let shape = self.shape
-        let frontier = mode == TableShape.Mode.shrinking ? 0 : shape.buckets
+        let frontier = TableShape.Mode.isGrowing(mode) ? shape.buckets : 0
         header.release(Field.shape, TableShape(buckets: shape.buckets, frontier: frontier, mode: mode).word)
     }
 
@@ -13,6 +13,10 @@ extension Table {
     /// visited. `unlink` gets entries that found no place.
     @discardableResult
     func advance(_ count: Int, looks most: Int = .max, unlink: (Slot) -> Void) -> Int {
+        #if SHALE_FAULTS
+        shim_pass_begins()
+        defer { shim_pass_ends() }
+        #endif
         var left = count, looks = 0
         while left > 0, looks < most {
             let shape = self.shape

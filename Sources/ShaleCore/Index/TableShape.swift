@@ -2,15 +2,15 @@ import CShalePlatform
 
 /// The layout of a table: its number of buckets, the frontier of a pass over it, and the home of hash bits.
 struct TableShape {
-    /// `growing`: by a quarter. Odd modes above it: to 2, 4 or 8 times the size.
+    /// `growing`: by a quarter; `shrinking`: by a fifth. Above them, odd modes multiply the size by 2, 4 or 8, and even
+    /// modes divide it.
     enum Mode {
         static let steady = 0, growing = 1, shrinking = 2
         static let mostDoublings = 3
         static func multiplying(doublings: Int) -> Int { growing + 2 * doublings }
+        static func dividing(halvings: Int) -> Int { shrinking + 2 * halvings }
         @inline(__always) static func isGrowing(_ mode: Int) -> Bool { mode & growing != 0 }
-        static func isOne(_ mode: Int) -> Bool {
-            mode == steady || mode == shrinking || isGrowing(mode) && mode <= multiplying(doublings: mostDoublings)
-        }
+        static func isOne(_ mode: Int) -> Bool { mode >= steady && mode <= dividing(halvings: mostDoublings) }
     }
     var word: UInt64
 
@@ -29,7 +29,7 @@ struct TableShape {
         switch mode {
         case Mode.growing: TableShape.grown(buckets)
         case Mode.shrinking: TableShape.shrunk(buckets)
-        default: buckets << (mode >> 1)
+        default: isGrowing ? buckets << (mode >> 1) : buckets >> (mode >> 1 - 1)
         }
     }
     static func grown(_ buckets: Int) -> Int { buckets + max(Sizes.growth, buckets / 4) }
@@ -86,11 +86,19 @@ struct TableShape {
 enum TableLoad {
     // In 64ths of the slots.
     static let prepare = Sizes.prepare, grow = Sizes.grow, full = Sizes.full, shrink = Sizes.shrink
+    /// Load below which a table shrinks by a fifth if the shard is full.
+    static let loose = Sizes.loose
     /// Load below which pages beyond the table are given back.
     static let giveBack = prepare - 4
     /// Lower than the load of a table that a pass has multiplied.
     static let sparse = Sizes.sparse
+    /// Highest load after a pass that divides a table.
+    static let divided = grow / 2
     /// Load up to which a table shrinks if its pages are needed.
     static let shrunk = Sizes.shrunk
-    static let pace = Sizes.pace
+    /// Buckets that each record relocates at least, and bytes of a long one for each of its buckets: a pass over a table
+    /// that was a quarter of the capacity ends within a capacity.
+    static let pace = Sizes.pace, bytesPerBucket = Sizes.bytesPerBucket
+    /// Entries that each record evicts before pinned entries need a larger table.
+    static let evictedForPin = 8
 }

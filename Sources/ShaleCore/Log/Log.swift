@@ -189,6 +189,10 @@ struct Log {
         )
     }
 
+    func indexFilled() -> Failure {
+        noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
+    }
+
     @inline(never)
     func noSpace(_ why: StaticString) -> Failure {
         Message().adding("no space in ").adding(engine.pointee.files.path).adding(": ").adding(why).failure(.full)

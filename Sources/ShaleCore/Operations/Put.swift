@@ -65,7 +65,8 @@ extension ShardWriter {
             return .dictionaryRetired
         }
         let before = (log.headNumber, log.headOffset)
-        let tableHasRoom = maintainTable()
+        let tableHasRoom = try maintainTable(for: draft.record.length)
+        if header[Field.pinnedBytes] > 0 { try evictForLargerTable() }
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
             ? 0 : reader.lookup(key).map { reader.measure($0.entry.location).pinned } ?? 0
@@ -85,7 +86,7 @@ extension ShardWriter {
                 // (If the call's own entry was evicted, its slot is free; other evictions freed slots too.)
                 try makeSlot(
                     for: draft.record, key,
-                    tableHasRoom: tableHasRoom || change.ownIsDead || maintainTable(mayShrink: false))
+                    tableHasRoom: tableHasRoom || change.ownIsDead || maintainTable())
             }
         header.begin()
         if !isPart { header[Field.sets] += 1 }
@@ -105,21 +106,27 @@ extension ShardWriter {
 
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            if let slot = table.reserve(key.hashBits, within: Table.farthestForSet) { return slot }
-            spend(Table.looksForFree)
-            // Rare, unless many keys were removed in the table's order: finish a pass, or grow, which spreads the
-            // neighbourhood, or evict near the home. (Elsewhere, it would take hundreds of evictions.)
+            let farthest = change.progress.searchesFar ? Table.farthestFree : Table.farthestForSet
+            if let slot = table.reserve(key.hashBits, within: farthest) { return slot }
+            spend(farthest * Table.bucketSlots)
+            // Rare, unless many keys were removed in the table's order.
+            if !change.progress.searchesFar {
+                change.progress.searchesFar = true
+                try rest()
+                continue
+            }
+            // (Elsewhere, it would take hundreds of evictions.)
+            if let slot = leastUsed(near: key) {
+                evictWhole(slot)
+                continue
+            }
+            // Pinned entries hold all of them (space.md, "Pinned entries"). A larger table spreads these.
             if table.shape.mode != TableShape.Mode.steady {
                 try finishPass()
             } else if change.progress.growths < 6, growTable(table.shape) {
                 change.progress.growths += 1
-            } else if let slot = leastUsed(near: key) {
-                evictWhole(slot)
             } else {
-                guard try evictOne() else {
-                    throw log.noSpace("pinned entries fill the index; unpin or remove some, or raise the capacity")
-                }
-                try rest()
+                throw log.indexFilled()
             }
         }
     }

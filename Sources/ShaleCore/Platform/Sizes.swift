@@ -18,8 +18,8 @@ enum Sizes {
     static let leastBuckets = 2, mostBuckets = 16, spareBuckets = 4
     static let maxDisplacements = (1, 2, 3, 3), spill = 4
     static let growth = 1, shrinkage = 1, mostMultiplied = 8, mostDoubled = 8
-    static let prepare = 16, grow = 24, full = 40, shrink = 10, sparse = 5, shrunk = 16
-    static let pace = 1, share = 192, partsAtOnce = 2, tagStepsPerSet = 8, homesAudited = 1
+    static let prepare = 16, grow = 24, full = 40, loose = 14, shrink = 10, sparse = 5, shrunk = 16
+    static let pace = 1, bytesPerBucket = 128, share = 192, partsAtOnce = 2, tagStepsPerSet = 8, homesAudited = 1
     static let givesPagesBackEvery = 4, preparesEvery = 1
 
     static let chunkBuckets = 8, tagBytes = 64, heap = 3, aim = 1, sample = 2
@@ -64,8 +64,8 @@ enum Sizes {
     /// cache that never fills they are wasted.)
     static let mostMultiplied = 1 << 17, mostDoubled = 1 << 22
     /// In sixty-fourths of the slots.
-    static let prepare = 53, grow = 54, full = 58, shrink = 14, sparse = 5, shrunk = 40
-    static let pace = 8
+    static let prepare = 53, grow = 54, full = 58, loose = 38, shrink = 14, sparse = 5, shrunk = 40
+    static let pace = 8, bytesPerBucket = 128
     /// Slots that a call examines in one hold of a shard's lock.
     static let share = 512
     /// Parts of a large value cleared at once; homes that a set sweeps for tags whose cells are to be given back; homes

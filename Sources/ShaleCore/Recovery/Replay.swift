@@ -80,13 +80,13 @@ struct Replay: ShardParts {
     private mutating func freeSlot(for key: Key, isPinned: Bool, _ shard: borrowing ShardWriter) throws(Failure)
         -> Slot?
     {
-        if !shard.maintainTable(mayShrink: false) { _ = try shard.evict() }
+        if !shard.maintainTable() { _ = try shard.evict() }
         var tries = 0
         while true {
             if let free = table.reserve(key.hashBits) { return free }
             tries += 1
             table.advance(Int.max) { shard.unlink($0) }
-            if !shard.maintainTable(mayShrink: false), tries <= 4 { continue }
+            if !shard.maintainTable(), tries <= 4 { continue }
             if try shard.evict(), tries <= 1000 { continue }
             if try unlinkDead(shard) {
                 tries = 0

@@ -80,6 +80,12 @@ struct Change {
         var isUnreadable = false, unreadableSegment: UInt64 = 0, unreadableVersion: UInt64 = 0
         /// Whether an expire found no room for its touch record.
         var removesInstead = false
+        /// Steps of a pass over the table that the call still has to do; nil: it has met none.
+        var tableSteps: Int?
+        /// Whether a set has evicted entries for a table that pinned ones will need.
+        var hasEvictedForTable = false
+        /// Whether a set has found no slot near its key's home, and searches farther.
+        var searchesFar = false
         /// How often the table has grown because no slot near the key's home was free.
         var growths = 0
         /// Steps of the tag sweep that the call still has to do.

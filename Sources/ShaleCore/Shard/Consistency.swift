@@ -38,6 +38,7 @@ extension ShardReader {
     private func isTableConsistent(_ indexSize: Int, _ isQuiet: Bool) -> Bool {
         let shape = table.shape, pages = header[Field.tablePages]
         guard TableShape.Mode.isOne(shape.mode), shape.buckets >= Table.leastBuckets,
+            shape.mode == TableShape.Mode.steady || shape.nextBuckets >= Table.leastBuckets,
             shape.frontier <= shape.buckets,
             shape.extent <= geometry.maxBuckets - Table.spill,
             pages >= geometry.shardIndexBytes(buckets: shape.extent),

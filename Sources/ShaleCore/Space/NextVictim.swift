@@ -87,8 +87,8 @@ extension ShardWriter {
         return least
     }
 
-    /// Returns the least recently used entry in the slots that a key may have, under either policy; nil if all have to
-    /// stay.
+    /// Returns the least recently used entry in the slots that a key may have, under either policy; if all have to stay,
+    /// an entry from whose slot moves make room there; nil if there is none.
     @inline(never)
     func leastUsed(near key: Key) -> Slot? {
         var least: Slot?, lowest = UInt64.max
@@ -96,10 +96,16 @@ extension ShardWriter {
         spend((Table.maxDisplacements.3 + 1) * Table.bucketSlots)
         table.forEachSlot(at: home..<(home + Table.maxDisplacements.3 + 1)) { slot, word0, _ in
             let rank = Victims.rank(slot.use)
-            if word0.isPinned || rank >= lowest || keeps(slot) { return }
-            if word0.isPart, let part = reader.partKey(of: word0), reader.isBeingWritten(part.blob) { return }
-            (least, lowest) = (slot, rank)
+            if rank < lowest, mayYield(slot, word0) { (least, lowest) = (slot, rank) }
         }
-        return least
+        if let least { return least }
+        spend(Table.looksForFree)
+        return table.slot(movableTo: home, within: Table.farthestForSet) { mayYield($0, $0.entry) }
+    }
+
+    private func mayYield(_ slot: Slot, _ word0: SlotEntry) -> Bool {
+        if word0.isPinned || keeps(slot) { return false }
+        guard word0.isPart, let part = reader.partKey(of: word0) else { return true }
+        return !reader.isBeingWritten(part.blob)
     }
 }

@@ -16,8 +16,8 @@ extension ShardWriter {
     /// is then pinned, else 0.
     @inline(never)
     func makeRoom(_ length: Int, live: Bool, pins: Int = 0) throws(Failure) {
-        let needed = pins > 0 ? try admitPin(length, most: pins) : 0
         change.pinning = pins > 0 ? length - change.replaced : 0
+        let needed = pins > 0 ? try admitPin(length, most: pins) : 0
         let usable = log.usableFrames
         var pinWaste = log.pinWaste, own = change.replaced, ownBytes = 0
         // (An entry that replaces a pinned one of its length needs no more room.)

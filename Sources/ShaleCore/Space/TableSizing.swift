@@ -1,44 +1,94 @@
 import CShalePlatform
 
 extension ShardWriter {
-    /// Grows or shrinks the table by a few buckets; called with every insertion. Returns false if it is full and cannot
-    /// grow.
-    func maintainTable(mayShrink: Bool = true) -> Bool {
-        let table = self.table
-        let shape = table.shape
-        if shape.mode != TableShape.Mode.steady {
-            advanceTable()
-            table.prefetchFrontier(TableLoad.pace)
-            // No slower than the pass, so that the older generation is empty by its end.
-            if tags.generations.hasOlder { sweepTags(steps: (shape.extent / shape.buckets + 2) * TableLoad.pace) }
-            return true
+    /// Resizes the table before a record of the call is stored. Returns false if it is full and cannot grow.
+    @inline(__always)
+    func maintainTable(for length: Int) throws(Failure) -> Bool {
+        if table.shape.mode == TableShape.Mode.steady { return sizeTable(for: length) }
+        try advanceTable(for: length)
+        return true
+    }
+
+    /// Advances the pass under way: by as much as the record's length pays for, so that a table for small entries is
+    /// given back while the log fills with large ones, and no call pays for a whole pass.
+    @inline(never)
+    private func advanceTable(for length: Int) throws(Failure) {
+        if change.progress.tableSteps == nil {
+            change.progress.tableSteps = max(1, length / (TableLoad.pace * TableLoad.bytesPerBucket))
         }
-        let used = header[Field.used]
-        let slots = shape.buckets * 4
-        if used * 64 > slots * TableLoad.prepare {
-            if used * 64 <= slots * TableLoad.grow {
+        while let steps = change.progress.tableSteps, steps > 0, table.shape.mode != TableShape.Mode.steady {
+            change.progress.tableSteps = steps - 1
+            advanceTableAndTags()
+            if steps > 1 { try rest() }
+        }
+    }
+
+    /// The same for a replayed record.
+    func maintainTable() -> Bool {
+        if table.shape.mode == TableShape.Mode.steady { return sizeTable(mayShrink: false) }
+        advanceTableAndTags()
+        return true
+    }
+
+    private func advanceTableAndTags() {
+        let shape = table.shape
+        advanceTable()
+        table.prefetchFrontier(TableLoad.pace)
+        // No slower than the pass, so that the older generation is empty by its end.
+        if tags.generations.hasOlder { sweepTags(steps: (shape.extent / shape.buckets + 2) * TableLoad.pace) }
+    }
+
+    /// Begins a pass if one is due, or prepares it, or gives back what an earlier one has left.
+    private func sizeTable(for length: Int = 0, mayShrink: Bool = true) -> Bool {
+        let shape = table.shape
+        let used = header[Field.used], slots = shape.buckets * 4, load = max(used, slotsWanted(header[Field.pinned]))
+        if load * 64 > slots * TableLoad.prepare {
+            if load * 64 <= slots * TableLoad.grow {
                 prepareGrowth(shape)
                 return true
             }
             return growTable(shape) || used * 64 < slots * TableLoad.full
         }
         if !mayShrink { return true }
-        if shape.buckets > Table.leastBuckets, used * 64 < slots * TableLoad.shrink,
-            // (A pass may have just multiplied it.)
-            used * 64 < slots * TableLoad.sparse || shape.buckets > Sizes.mostMultiplied || !willFill(shape.buckets)
-        {
-            table.begin(TableShape.Mode.shrinking)
+        if used * 64 < slots * TableLoad.loose, let mode = shrinkage(shape) {
+            table.begin(mode)
             return true
         }
         // (Not where the table may soon be prepared again: each time, the sweep for victims begins again.)
-        if header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0, used * 64 < slots * TableLoad.giveBack,
+        if used * 64 < slots * TableLoad.giveBack,
             header[Field.tablePages] > geometry.shardIndexBytes(buckets: shape.buckets),
-            fitTags(to: shape.buckets, steps: Sizes.tagStepsPerSet)
+            header[Field.sets] & (Sizes.givesPagesBackEvery - 1) == 0 || length > log.headRoom,
+            fitTags(to: shape.buckets, steps: max(Sizes.tagStepsPerSet, length / TableLoad.bytesPerBucket))
         {
             shrinkPages(shape.buckets)
         }
         return true
     }
+
+    /// Returns the mode of a pass that makes the table smaller, if a full shard does not need it.
+    @inline(never)
+    private func shrinkage(_ shape: TableShape) -> Int? {
+        let used = header[Field.used] * 64, slots = shape.buckets * 4
+        guard shape.buckets > Table.leastBuckets else { return nil }
+        if used >= slots * TableLoad.shrink {
+            return willFill(shape.buckets, to: TableLoad.loose) ? nil : TableShape.Mode.shrinking
+        }
+        // (A pass may have just multiplied it.)
+        if used >= slots * TableLoad.sparse, shape.buckets <= Sizes.mostMultiplied, willFill(shape.buckets) {
+            return nil
+        }
+        for halvings in stride(from: TableShape.Mode.mostDoublings, to: 0, by: -1) {
+            let buckets = shape.buckets >> halvings
+            if buckets >= Table.leastBuckets, used <= buckets * 4 * TableLoad.divided {
+                return TableShape.Mode.dividing(halvings: halvings)
+            }
+        }
+        return TableShape.Mode.shrinking
+    }
+
+    /// Returns the slots in use up to which a table does not grow, if so many of them may be pinned: an eighth stays
+    /// for other entries.
+    func slotsWanted(_ pinned: Int) -> Int { (pinned * 8 + 6) / 7 }
 
     /// Advances the current pass. With fewer than half as many buckets per insertion, the table would fill up before it
     /// has grown.
@@ -66,19 +116,33 @@ extension ShardWriter {
         guard header[Field.diskFullCountdown] == 0,
             allocateTable(
                 Table.bytes(of: TableShape.grown(shape.buckets)), pinning: change.pinning, overdraws: overdraws)
-        else { return false }
+        else {
+            if !overdraws { prepareFromLog(Table.bytes(of: TableShape.grown(shape.buckets))) }
+            return false
+        }
         table.begin(TableShape.Mode.growing)
         return true
+    }
+
+    /// Allocates as much of a larger table as one frame of the log has room for: in a full log the cleaner keeps only
+    /// the few free that it needs, and gains the next one after this.
+    private func prepareFromLog(_ end: Int) {
+        guard header[Field.diskFullCountdown] == 0, log.availableFrames > log.reserve, hasRoomBeside(end) else {
+            return
+        }
+        let unused = geometry.shardBudget - header[Field.allocated] * log.segmentSize - header[Field.tablePages]
+        let room = max(0, unused + log.segmentSize) / pageSize * pageSize
+        _ = allocateTable(min(end, header[Field.tablePages] - geometry.region + room), pinning: change.pinning)
     }
 
     /// Allocates a chunk of the larger table, so that the insertion which begins to grow it need not allocate all.
     private func prepareGrowth(_ shape: TableShape) {
         let isDue = header[Field.sets] & (Sizes.preparesEvery - 1) == 0
-        if change.hasPrepared || !isDue || !fits(geometry.shardIndexBytes(buckets: TableShape.grown(shape.buckets))) {
-            return
-        }
+        if change.hasPrepared || !isDue { return }
+        let grown = TableShape.grown(shape.buckets)
+        if !fits(geometry.shardIndexBytes(buckets: grown)) { return prepareFromLog(Table.bytes(of: grown)) }
         change.hasPrepared = true
-        let next = multiplied(shape)?.nextBuckets ?? TableShape.grown(shape.buckets)
+        let next = multiplied(shape)?.nextBuckets ?? grown
         let ready = Table.chunksEnd(header), end = Table.bytes(of: next)
         guard ready < end, header[Field.diskFullCountdown] == 0 else { return }
         _ = allocateTable(
@@ -103,11 +167,36 @@ extension ShardWriter {
         return nil
     }
 
-    /// Whether a full shard with entries as large as those so far fills so many buckets.
-    private func willFill(_ buckets: Int) -> Bool {
+    /// Whether a full shard with entries as large as those so far fills so many buckets to a load.
+    private func willFill(_ buckets: Int, to load: Int = TableLoad.grow) -> Bool {
         let limit = geometry.entriesPerShard,
             entries = log.liveLimit / max(1, header[Field.live] / max(1, header[Field.used]))
-        return min(entries, limit > 0 ? limit : .max) * 64 >= buckets * 4 * TableLoad.grow
+        return min(entries, limit > 0 ? limit : .max) * 64 >= buckets * 4 * load
+    }
+
+    /// Whether a log beside a table with so many bytes of chunks has room for the pinned entries.
+    func pinsFitBeside(_ end: Int) -> Bool {
+        let frames = log.budgetedFrames(beside: geometry.region + end)
+        return frames > log.reserve + 1 && log.pinsFit(adding: change.pinning, in: frames)
+    }
+
+    /// Whether it has room for all entries. (Otherwise one call would evict many, for the sake of slots for others.)
+    func hasRoomBeside(_ end: Int) -> Bool {
+        let frames = log.budgetedFrames(beside: geometry.region + end)
+        return pinsFitBeside(end) && header[Field.live] <= log.mostLive(of: frames, log.pinWaste)
+    }
+
+    /// Evicts a few entries if pinned ones will soon need a larger table, at the expense of the log.
+    @inline(never)
+    func evictForLargerTable() throws(Failure) {
+        let shape = table.shape
+        guard shape.mode == TableShape.Mode.steady, !change.progress.hasEvictedForTable,
+            slotsWanted(header[Field.pinned] + 1) * 64 > shape.buckets * 4 * TableLoad.prepare
+        else { return }
+        change.progress.hasEvictedForTable = true
+        for _ in 0..<TableLoad.evictedForPin where !hasRoomBeside(Table.bytes(of: TableShape.grown(shape.buckets))) {
+            guard try evict() else { return }
+        }
     }
 
     private func fits(_ wanted: Int) -> Bool {
@@ -140,7 +229,7 @@ extension ShardWriter {
             }
             if !overdraws, !fits(wanted) {
                 // Free no segment for a table that does not fit beside those that `trim` keeps.
-                guard mayTrim, log.availableFrames > log.reserve,
+                guard mayTrim, log.availableFrames > log.reserve, hasRoomBeside(end),
                     (log.count + log.reserve) * log.segmentSize + wanted <= geometry.shardBudget
                 else { return false }
                 guard mayReach else { return false }

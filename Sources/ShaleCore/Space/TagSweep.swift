@@ -29,9 +29,9 @@ extension ShardWriter {
     }
 
     /// The smaller size of the table's current pass.
-    private var leastBuckets: Int {
+    var leastBuckets: Int {
         let shape = table.shape
-        return shape.mode == TableShape.Mode.shrinking ? shape.nextBuckets : shape.buckets
+        return min(shape.buckets, shape.mode == TableShape.Mode.steady ? .max : shape.nextBuckets)
     }
 
     /// Steps per tag that empty the older generation before the newer one is full.

@@ -495,7 +495,7 @@ static bool has_shape(const char *directory, enum shape shape) {
     REQUIRE(fd >= 0 && pread(fd, header, sizeof header, index_head_bytes) == sizeof header);
     close(fd);
     uint64_t mode = shape_mode(header);
-    return mode == (uint64_t)shape || (shape == shape_growing && mode > 2);
+    return mode > 0 && (mode & 1) == (shape == shape_growing);
 }
 
 static void prepare(specimen *s, const char *directory) {

@@ -592,7 +592,7 @@ static uint64_t account_home(const unsigned char *header, uint32_t hash_bits) {
     if (mode == 2)
         next = larger(256, buckets - buckets / 5);
     else if (mode > 2)
-        next = buckets << mode / 2;
+        next = mode & 1 ? buckets << mode / 2 : buckets >> (mode / 2 - 1);
     return mode == 0 || (mode & 1 ? home < frontier : home >= frontier) ? home : hash_bits * next >> 32;
 }
 
@@ -706,7 +706,7 @@ static void account_compare(audit *a, const char *what, unsigned field, uint64_t
 static void account_check_table(audit *a) {
     sums sum = {0};
     uint64_t end = buckets_of(a->header);
-    if (shape_mode(a->header) > 7 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
+    if (shape_mode(a->header) > 8 || account_region_bytes(a, end - last_buckets) > account_word(a, shard_table_bytes) ||
         end > most_buckets || bucket_offset(&a->l, a->shard, end - 1) + bucket_bytes > a->index_size) {
         account_fault(a, "a table of %" PRIu64 " buckets in %" PRIu64 " bytes", end,
                       account_word(a, shard_table_bytes));

@@ -31,7 +31,7 @@ enum { segment_frame = 8, segment_shard = 12, segment_number = 16, segment_previ
        segment_check = 40, segment_lsn = 48, segment_tail_offset = 56, segment_log = 60 };
 
 /* Fields of the index head. */
-enum { index_version = 16, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
+enum { index_version = 17, index_secret_check = 16, index_geometry_check = 24, index_boot = 32, index_own_device = 48,
        index_data_device = 64, index_clean_mark = 80, index_generation = 112, index_own_birth = 120,
        index_data_birth = 128, index_sum = 136, index_owners = 152, index_owner_rows = 160, index_data_changed = 144, index_lsn = 512, index_dictionary_words = 640, index_dictionary_numbers = 704,
        index_counters = 4096 };
@@ -172,7 +172,7 @@ static inline uint64_t shape_mode(const unsigned char *shard) {
 static inline uint64_t buckets_of(const unsigned char *shard) {
     uint64_t buckets = word_at(shard + shard_shape) & 0xffffff;
     uint64_t mode = shape_mode(shard), more = mode == 1  ? larger(64, buckets / 4)
-                                              : mode > 2 ? (buckets << mode / 2) - buckets
+                                              : mode & 1 ? (buckets << mode / 2) - buckets
                                                          : 0;
     return buckets + more + last_buckets;
 }

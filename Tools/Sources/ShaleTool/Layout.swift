@@ -2,7 +2,7 @@ import Glibc
 
 /// The headers of a cache's files, read as Documentation/internals/format.md describes them, without opening the cache.
 struct Layout {
-    static let indexVersion: UInt64 = 16
+    static let indexVersion: UInt64 = 17
 
     struct Shard: Encodable {
         let entries, liveBytes, pinnedBytes, segments, freeFrames: Int
