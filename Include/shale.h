@@ -381,7 +381,8 @@ shale_status shale_sync(shale_cache *SHALE_NULLABLE cache);
  * tags together must fit in a segment (at least 128 KiB). CONFLICT if a condition
  * does not hold. A large value (more than 16 KiB, and more than 1/32 of a segment)
  * that is pinned or set with a condition must fit beside the value it replaces, else
- * FULL. BUSY if the set has waited 30 seconds for other sets of large values to end.
+ * FULL. Of other values, a set that is FULL evicts no more bytes than it needs.
+ * BUSY if the set has waited 30 seconds for other sets of large values to end.
  * Errors: INVALID, TOO_LARGE, FULL, BUSY, MEMORY, PERMISSION. */
 shale_status shale_set(shale_cache *SHALE_NULLABLE cache, const void *SHALE_NULLABLE key, size_t key_size,
                        const void *SHALE_NULLABLE value, size_t value_size,

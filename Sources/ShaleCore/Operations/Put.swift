@@ -66,10 +66,11 @@ extension ShardWriter {
         }
         let before = (log.headNumber, log.headOffset)
         let tableHasRoom = try maintainTable(for: draft.record.length)
-        if header[Field.pinnedBytes] > 0 { try evictForLargerTable() }
         change.replaced =
             header[Field.pinnedBytes] == 0 || isPart
             ? 0 : reader.lookup(key).map { reader.measure($0.entry.location).pinned } ?? 0
+        change.pinning = draft.record.isPinned ? draft.record.length - change.replaced : 0
+        if header[Field.pinnedBytes] > 0 { try evictForLargerTable() }
         if isClock, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
             reader.lookup(key) == nil
         {

@@ -213,3 +213,13 @@ struct Cleaner: ShardParts {
         header[Field.damagedTail] = 0
     }
 }
+
+extension ShardWriter {
+    /// Whether the cleaner may copy entries that it could evict: the last frames are for pinned entries.
+    fileprivate func spares() -> Bool {
+        if header[Field.pinnedBytes] == 0 { return true }
+        let pinWaste = log.pinWaste
+        // (While the capacity shrinks, more frames are free than the cache may use.)
+        return log.freeFrames > pinWaste || log.availableFrames > pinWaste && (try? log.provide(pinWaste + 1)) != nil
+    }
+}

@@ -34,14 +34,6 @@ extension ShardReader {
 }
 
 extension ShardWriter {
-    /// Whether the cleaner may copy entries that it could evict: the last frames are for pinned entries.
-    func spares() -> Bool {
-        if header[Field.pinnedBytes] == 0 { return true }
-        let pinWaste = log.pinWaste
-        // (While the capacity shrinks, more frames are free than the cache may use.)
-        return log.freeFrames > pinWaste || log.availableFrames > pinWaste && (try? log.provide(pinWaste + 1)) != nil
-    }
-
     /// Unlinks dead entries and orphaned parts, and corrects sums that damage has made too high.
     @inline(never)
     func unlinkDead() throws(Failure) {

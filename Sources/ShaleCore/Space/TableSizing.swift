@@ -190,11 +190,12 @@ extension ShardWriter {
     @inline(never)
     func evictForLargerTable() throws(Failure) {
         let shape = table.shape
+        let end = Table.bytes(of: TableShape.grown(shape.buckets))
         guard shape.mode == TableShape.Mode.steady, !change.progress.hasEvictedForTable,
-            slotsWanted(header[Field.pinned] + 1) * 64 > shape.buckets * 4 * TableLoad.prepare
+            slotsWanted(header[Field.pinned] + 1) * 64 > shape.buckets * 4 * TableLoad.prepare, pinsFitBeside(end)
         else { return }
         change.progress.hasEvictedForTable = true
-        for _ in 0..<TableLoad.evictedForPin where !hasRoomBeside(Table.bytes(of: TableShape.grown(shape.buckets))) {
+        for _ in 0..<TableLoad.evictedForPin where !hasRoomBeside(end) {
             guard try evict() else { return }
         }
     }
