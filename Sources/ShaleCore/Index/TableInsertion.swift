@@ -61,9 +61,9 @@ extension Table {
         }
     }
 
-    /// Buckets to search for a free slot: with 96, one rebuild in ten found no place for an entry. A set may search
-    /// fewer, as it can unlink another entry.
-    static let farthestFree = 256, farthestForSet = 72
+    /// Buckets to search for a free slot: with 96, one rebuild in ten found no place for an entry. A set
+    /// begins with fewer, and twice searches twice as many in a hold of its own.
+    static let farthestFree = 256, farthestForSet = 72, mostSearches = 2
     /// Slots visited at most, to find a free one near and to move entries there.
     static let looksForFree = 2 * farthestForSet * bucketSlots
 

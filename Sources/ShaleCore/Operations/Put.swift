@@ -71,6 +71,7 @@ extension ShardWriter {
             ? 0 : reader.lookup(key).map { reader.measure($0.entry.location).pinned } ?? 0
         change.pinning = draft.record.isPinned ? draft.record.length - change.replaced : 0
         if header[Field.pinnedBytes] > 0 { try evictForLargerTable() }
+        if draft.record.isPinned { try provideSlotForPin() }
         if isClock, !isPart, geometry.entriesPerShard > 0, header[Field.entries] >= geometry.entriesPerShard,
             reader.lookup(key) == nil
         {
@@ -107,12 +108,14 @@ extension ShardWriter {
 
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            let farthest = change.progress.searchesFar ? Table.farthestFree : Table.farthestForSet
+            let farthest = Table.farthestForSet << change.progress.searches
             if let slot = table.reserve(key.hashBits, within: farthest) { return slot }
             spend(farthest * Table.bucketSlots)
             // Rare, unless many keys were removed in the table's order.
-            if !change.progress.searchesFar {
-                change.progress.searchesFar = true
+            if change.progress.searches < Table.mostSearches {
+                change.progress.searches += 1
+                // (That takes a hold of its own.)
+                if change.hasShare { change.left = 0 }
                 try rest()
                 continue
             }

@@ -84,8 +84,8 @@ struct Change {
         var tableSteps: Int?
         /// Whether a set has evicted entries for a table that pinned ones will need.
         var hasEvictedForTable = false
-        /// Whether a set has found no slot near its key's home, and searches farther.
-        var searchesFar = false
+        /// How often a set has found no slot near its key's home, and searched twice as far.
+        var searches = 0
         /// How often the table has grown because no slot near the key's home was free.
         var growths = 0
         /// Steps of the tag sweep that the call still has to do.

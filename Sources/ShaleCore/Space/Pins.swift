@@ -102,35 +102,6 @@ extension ShardWriter {
         return log.pinsFit(in: log.budgetedFrames(beside: index))
     }
 
-    /// Whether the table has a slot for one more pinned entry and an eighth for others, or can grow at once: an entry
-    /// that was admitted for the sake of a larger table would be refused where that cannot be had.
-    private func hasSlotForPin() throws(Failure) -> Bool {
-        var isRoomy: Bool {
-            let shape = table.shape, wanted = slotsWanted(header[Field.pinned] + 1)
-            return wanted * 64 <= (shape.isGrowing ? shape.nextBuckets : leastBuckets) * 4 * TableLoad.grow
-        }
-        if isRoomy { return true }
-        // (An entry already pinned has its slot.)
-        if let slot = change.key.flatMap({ reader.lookup($0) }), slot.entry.isPinned { return true }
-        while !isRoomy {
-            if table.shape.mode != TableShape.Mode.steady {
-                try finishPass()
-            } else if !growTable(table.shape) {
-                let end = Table.bytes(of: TableShape.grown(table.shape.buckets))
-                if header[Field.diskFullCountdown] > 0, change.triesDisk(ofShard: number) {
-                    header[Field.diskFullCountdown] = 0
-                } else if !pinsFitBeside(end) {
-                    return false
-                } else if !hasRoomBeside(end) {
-                    guard try evict() else { return false }
-                } else if try !growTableByCleaning() {
-                    return false
-                }
-            }
-        }
-        return true
-    }
-
     /// Checks that a record to be pinned can be kept, and reserves its frames: a full disk gives no more later. Returns
     /// the frames needed. Throws `full` with nothing changed.
     @inline(never)
@@ -140,10 +111,6 @@ extension ShardWriter {
         func fits() -> Bool {
             let bytes = header[Field.pinnedBytes] - change.replaced + length
             return log.pinsFit(bytes, most: max(header[Field.pinnedMost], longest), in: log.budgetedFrames)
-        }
-        if try !hasSlotForPin() {
-            try unlinkAllDead()
-            guard try hasSlotForPin() else { throw log.indexFilled() }
         }
         if !fits() {
             try unlinkAllDead()

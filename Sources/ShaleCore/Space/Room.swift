@@ -282,27 +282,6 @@ extension ShardWriter {
         return true
     }
 
-    /// Cleans, with nothing left to evict, at most once round the log until a larger table fits. Returns false if it
-    /// never does.
-    @inline(never)
-    func growTableByCleaning() throws(Failure) -> Bool {
-        let wanted = geometry.shardIndexBytes(buckets: TableShape.grown(table.shape.buckets))
-        let least = (header[Field.live] + log.segmentRoom - 1) / log.segmentRoom + 1 + log.reserve
-        guard table.shape.mode == TableShape.Mode.steady, least * log.segmentSize + wanted <= geometry.shardBudget
-        else { return false }
-        if change.progress.growsUntil == 0 { change.progress.growsUntil = log.headNumber }
-        while log.count > 1, log.tailNumber <= change.progress.growsUntil {
-            let tail = log.tailNumber
-            do throws(Failure) { if try clean() == 0 { return false } } catch {
-                if error.isPause { throw error }
-                return false
-            }
-            if log.tailNumber != tail, growTable(table.shape) { return true }
-            try rest()
-        }
-        return false
-    }
-
     /// Cleans until an entry has left, or until `SecondChance.patience` records were examined and `evict` has to
     /// choose.
     func makeEntryRoom() throws(Failure) {

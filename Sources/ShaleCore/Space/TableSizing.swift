@@ -93,7 +93,7 @@ extension ShardWriter {
     /// Advances the current pass. With fewer than half as many buckets per insertion, the table would fill up before it
     /// has grown.
     private func advanceTable() {
-        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold / 8 * 5 : .max) { evict($0) })
+        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold * 3 / 2 : .max) { evict($0) })
     }
 
     func finishPass() throws(Failure) {
@@ -184,20 +184,6 @@ extension ShardWriter {
     func hasRoomBeside(_ end: Int) -> Bool {
         let frames = log.budgetedFrames(beside: geometry.region + end)
         return pinsFitBeside(end) && header[Field.live] <= log.mostLive(of: frames, log.pinWaste)
-    }
-
-    /// Evicts a few entries if pinned ones will soon need a larger table, at the expense of the log.
-    @inline(never)
-    func evictForLargerTable() throws(Failure) {
-        let shape = table.shape
-        let end = Table.bytes(of: TableShape.grown(shape.buckets))
-        guard shape.mode == TableShape.Mode.steady, !change.progress.hasEvictedForTable,
-            slotsWanted(header[Field.pinned] + 1) * 64 > shape.buckets * 4 * TableLoad.prepare, pinsFitBeside(end)
-        else { return }
-        change.progress.hasEvictedForTable = true
-        for _ in 0..<TableLoad.evictedForPin where !hasRoomBeside(end) {
-            guard try evict() else { return }
-        }
     }
 
     private func fits(_ wanted: Int) -> Bool {
