@@ -5,7 +5,9 @@ extension Table {
     /// Returns a free slot for the hash bits, to be filled before any other change. Nil if moves make no room nearby.
     func reserve(_ hashBits: UInt32, within farthest: Int = Table.farthestFree) -> Slot? {
         let home = shape.home(hashBits)
-        return nearestFreeSlot(home) ?? makeFree(near: home, within: farthest)
+        if let slot = nearestFreeSlot(home) { return slot }
+        var looks = 0
+        return makeFree(near: home, within: farthest, looks: &looks)
     }
 
     /// Returns the first word of an entry in a reserved slot, and raises its home's maximum displacement to it.
@@ -62,14 +64,17 @@ extension Table {
     }
 
     /// Buckets to search for a free slot: with 96, one rebuild in ten found no place for an entry. A set
-    /// begins with fewer, and twice searches twice as many in a hold of its own.
+    /// searches as many in up to three holds.
     static let farthestFree = 256, farthestForSet = 72, mostSearches = 2
     /// Slots visited at most, to find a free one near and to move entries there.
     static let looksForFree = 2 * farthestForSet * bucketSlots
 
     /// Moves entries up, each within the displacement that its home allows, until a slot near `home` is free.
-    /// `sparing`: a home whose entries are being laid out again and must stay where they are.
-    func makeFree(near home: Int, sparing: Int = -1, within farthest: Int = Table.farthestFree) -> Slot? {
+    /// `sparing`: a home whose entries are being laid out again and must stay where they are. `looks`: the slots visited
+    /// are added.
+    func makeFree(near home: Int, sparing: Int = -1, within farthest: Int = Table.farthestFree, looks: inout Int)
+        -> Slot?
+    {
         let shape = self.shape
         let end = shape.positions.upperBound
         var position = home + Table.maxDisplacements.3 + 1
@@ -78,7 +83,9 @@ extension Table {
             free = freeSlot(bucket(position))
             if free == nil { position += 1 }
         }
+        looks += (position - home) * Table.bucketSlots
         while let slot = free, position > home + Table.maxDisplacements.3 {
+            looks += 3 * Table.bucketSlots // (an entry that can move is usually the first one)
             let from = movable(to: position, above: home, sparing: sparing)
             if let from {
                 relocate(from.slot, to: slot, home: from.home, fingerprint: from.slot.entry.fingerprint)

@@ -95,9 +95,8 @@ extension Table {
                     if home == old { continue }
                     var target = nearestFreeSlot(home)
                     if target == nil {
-                        looks += Table.looksForFree / 8 // (a free slot is usually near)
                         target =
-                            makeFree(near: home, sparing: old)
+                            makeFree(near: home, sparing: old, looks: &looks)
                             ?? (word0.isPinned ? yieldedSlot(near: home, unlink) : nil)
                     }
                     guard let target else {

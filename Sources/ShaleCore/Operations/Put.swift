@@ -108,7 +108,7 @@ extension ShardWriter {
 
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            let farthest = Table.farthestForSet << change.progress.searches
+            let farthest = Table.farthestForSet * (1 + change.progress.searches)
             if let slot = table.reserve(key.hashBits, within: farthest) { return slot }
             spend(farthest * Table.bucketSlots)
             // Rare, unless many keys were removed in the table's order.

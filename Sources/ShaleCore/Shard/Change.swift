@@ -84,7 +84,7 @@ struct Change {
         var tableSteps: Int?
         /// Whether a set has evicted entries for a table that pinned ones will need.
         var hasEvictedForTable = false
-        /// How often a set has found no slot near its key's home, and searched twice as far.
+        /// How often a set has found no slot near its key's home, and searched farther.
         var searches = 0
         /// How often the table has grown because no slot near the key's home was free.
         var growths = 0

@@ -19,7 +19,7 @@ extension ShardWriter {
         while let steps = change.progress.tableSteps, steps > 0, table.shape.mode != TableShape.Mode.steady {
             change.progress.tableSteps = steps - 1
             advanceTableAndTags()
-            if steps > 1 { try rest() }
+            try rest()
         }
     }
 
@@ -93,7 +93,7 @@ extension ShardWriter {
     /// Advances the current pass. With fewer than half as many buckets per insertion, the table would fill up before it
     /// has grown.
     private func advanceTable() {
-        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold * 3 / 2 : .max) { evict($0) })
+        spend(table.advance(TableLoad.pace, looks: change.hasShare ? Share.ofHold : .max) { evict($0) })
     }
 
     func finishPass() throws(Failure) {
