@@ -13,11 +13,11 @@ PEERS = liblmdb-dev librocksdb-dev libleveldb-dev libtkrzw-dev libkyotocabinet-d
 DECIDING = lint test test-sanitizers test-arm64 test-musl test-models test-servers test-adapters test-tier test-release
 INFORMING = mutants-changed figures
 NIGHTLY = $(filter-out test-release,$(DECIDING)) figures mutants demo-swift test-release-twice stress test-containers \
-	sanitizers sanitize-swift histories fuzz bench-quick test-wheel-arm64 test-adapters-llm
+	test-sizes sanitizers sanitize-swift histories fuzz bench-quick test-wheel-arm64 test-adapters-llm
 
 .PHONY: all help setup check test ci nightly demo demo-swift lint tool packages arm64 musl wheel release documentation \
 	figures mutants mutants-changed stress sanitizers sanitize-swift histories fuzz bench bench-quick bench-pauses \
-	bench-memory bench-python bench-swift bench-program test-sanitizers test-tool test-packages test-arm64 \
+	bench-memory bench-python bench-swift bench-program test-sizes test-sanitizers test-tool test-packages test-arm64 \
 	test-wheel-arm64 test-musl test-models test-servers test-adapters test-adapters-llm test-tier test-release \
 	test-release-twice test-containers cache-tests proxy-tests clean
 
@@ -73,6 +73,10 @@ figures: all ## sizes, instructions, holds of locks beside those on record, afte
 
 stress: all ## kills, power failures, faults and damaged files; SECONDS=600 for each part
 	Scripts/stress $(BUILD) $(SECONDS)
+
+test-sizes: all ## caches of up to 1 GiB whose entries change their sizes, and the longest set meanwhile; 20 minutes
+	$(BUILD)/Tests/C/changing_sizes 64 256 1024
+	$(BUILD)/Tests/C/changing_sizes longest 256
 
 test-sanitizers: all ## short tests in C under sanitizers and valgrind
 	Scripts/suite "C tests under sanitizers" ctest --test-dir $(BUILD) -j 2 -- -L sanitizers

@@ -67,6 +67,30 @@ static void pin_with_growth(uint64_t capacity, size_t size) {
     free(directory);
 }
 
+/* Where the table cannot grow, pinned entries leave slots to others. */
+static void test_slots_for_others(void) {
+    enum { others = 3000 };
+    shale_options options = {
+        .struct_size = sizeof options, .capacity = 4 << 20, .segment_size = segment, .flags = SHALE_OPEN_NO_SYNC};
+    shale_cache *cache = NULL;
+    char *directory = path_to("slots");
+    REQUIRE_STATUS(SHALE_OK, shale_open(directory, &options, &cache));
+    for (int i = 0; i < helpers; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, 'q', i, helper_size, 0));
+    is_full = true;
+    int pinned = 0;
+    while (pinned < 5 * pins && put(cache, 'p', pinned, 1, SHALE_SET_PINNED) == SHALE_OK)
+        pinned++;
+    CHECK(pinned >= pins / 2 && pinned < 5 * pins);
+    for (int i = 0; i < others; i++)
+        CHECK_STATUS(SHALE_OK, put(cache, 'x', i, 1, 0));
+    is_full = false;
+    CHECK_STATUS(SHALE_OK, put(cache, 'p', pinned, 1, SHALE_SET_PINNED)); /* no longer than its cause */
+    CHECK_STATUS(SHALE_OK, shale_close(cache));
+    remove_tree(directory);
+    free(directory);
+}
+
 static int allocations_left;
 static long no_space_for_more(const char *name) {
     return strcmp(name, "fallocate") == 0 && allocations_left-- <= 0 ? -ENOSPC : 0;
@@ -125,6 +149,7 @@ int main(void) {
         for (size_t size = 440; size <= 536; size += 8)
             pin_with_growth(capacity, size);
     CHECK(grown > 50);
+    RUN(test_slots_for_others);
     RUN(test_rebuild);
     return finish();
 }
