@@ -13,10 +13,6 @@ extension Table {
     /// visited. `unlink` gets entries that found no place.
     @discardableResult
     func advance(_ count: Int, looks most: Int = .max, unlink: (Slot) -> Void) -> Int {
-        #if SHALE_FAULTS
-        shim_pass_begins()
-        defer { shim_pass_ends() }
-        #endif
         var left = count, looks = 0
         while left > 0, looks < most {
             let shape = self.shape

@@ -108,27 +108,28 @@ extension ShardWriter {
 
     private func reserveSlot(_ key: Key) throws(Failure) -> Slot {
         while true {
-            let farthest = Table.farthestForSet * (1 + change.progress.searches)
-            if let slot = table.reserve(key.hashBits, within: farthest) { return slot }
-            spend(farthest * Table.bucketSlots)
+            let searches = change.progress.searches, isSteady = table.shape.mode == TableShape.Mode.steady
+            if searches <= Table.mostSearches || isSteady {
+                let farthest = Table.farthestForSet * (1 + min(searches, Table.mostSearches))
+                if let slot = table.reserve(key.hashBits, within: farthest) { return slot }
+                spend(farthest * Table.bucketSlots)
+            }
             // Rare, unless many keys were removed in the table's order.
-            if change.progress.searches < Table.mostSearches {
-                change.progress.searches += 1
+            if searches < Table.mostSearches || searches == Table.mostSearches && !isSteady {
+                change.progress.searches = searches + 1
                 // (That takes a hold of its own.)
                 if change.hasShare { change.left = 0 }
                 try rest()
                 continue
             }
+            // One of some ten million sets: a larger table spreads the neighbourhood, or an entry near the home leaves.
             // (Elsewhere, it would take hundreds of evictions.)
-            if let slot = leastUsed(near: key) {
-                evictWhole(slot)
-                continue
-            }
-            // Pinned entries hold all of them (space.md, "Pinned entries"). A larger table spreads these.
-            if table.shape.mode != TableShape.Mode.steady {
+            if !isSteady {
                 try finishPass()
             } else if change.progress.growths < 6, growTable(table.shape) {
                 change.progress.growths += 1
+            } else if let slot = leastUsed(near: key) {
+                evictWhole(slot)
             } else {
                 throw log.indexFilled()
             }

@@ -32,6 +32,10 @@ extension ShardWriter {
 
     private func advanceTableAndTags() {
         let shape = table.shape
+        #if SHALE_FAULTS
+        shim_pass_begins()
+        defer { shim_pass_ends() }
+        #endif
         advanceTable()
         table.prefetchFrontier(TableLoad.pace)
         // No slower than the pass, so that the older generation is empty by its end.
